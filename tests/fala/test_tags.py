@@ -55,7 +55,7 @@ def test_each_tag_is_fitted_like_two_labels(tmp_path):
     [
         ([{"a"}, {"a", "b"}, {"a"}], None, "tag 1 of 2 is of all rows"),
         ([{"a"}, set(), set()], ["a", "b"], "tag 2 of 2 is of no row"),
-        ([set(), [], ()], None, "no row has a tag: a head needs rows with a tag"),
+        ([set(), [], ()], None, "no row has a tag, but a head needs rows with a tag"),
         ([{"a"}, None, set()], None, "an empty set, not None"),
         ([{"a"}, {"c"}, set()], ["a"], "a tag of example 1 is a text of 1 character, not one of a"),
         ([{"a"}, "a", set()], None, "a set of tags, as {'a', 'b'}, or None; that is a str"),

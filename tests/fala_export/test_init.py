@@ -57,7 +57,7 @@ def test_a_table_of_texts_and_labels_makes_a_release(table, tmp_path):
     """The output says that without users there are no scales and no check by users."""
     rows = [[f"the {WORDS[at % 4]} {at}", at % 2] for at in range(160)]
     words, out = table(rows, HEADER[:2]), tmp_path / "recipe.toml"
-    assert "no row names a user: all rows make the release" in done(*words)["split"]
+    assert "no row names a user: all rows are used for the release" in done(*words)["split"]
     told = works("release", out).stdout
     assert "no row names a user: no scales from people, no check by users" in told
     out.unlink()

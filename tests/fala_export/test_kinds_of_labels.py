@@ -109,7 +109,7 @@ def test_a_column_of_names_and_a_column_per_tag_are_the_same_rows(news, tmp_path
     assert [row.label for row in first] == [row.label for row in second]
     assert frozenset() in {row.label for row in first}
     wrong = write_table(tmp_path / "wrong.csv", ["text", "sport", "money"], [["goal", 2, 0]])
-    with pytest.raises(RowError, match="line 2: a column of a tag has 0 or 1; sport has '2'"):
+    with pytest.raises(RowError, match="line 2: a column of a tag must have 0 or 1; sport has '2'"):
         file_rows(wrong, Columns(labels="sport, money"), link=TAGS)
 
 

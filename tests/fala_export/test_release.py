@@ -160,8 +160,8 @@ source = "graph.fala"
     export_command.works("train", graph.path, "--frozen", "--data", kitchen / "rows.jsonl",
                          "--out", tmp_path / "same.fala")  # fmt: skip
     assert Bundle.open(tmp_path / "same.fala").head() == bundle.head()
-    for more, message in (('pooling = "cls"', "no key beside source"),
-                          ("[training]", "a bundle cannot be trained")):  # fmt: skip
+    for more, message in (('pooling = "cls"', "no key except model"),
+                          ("[training]", "is a bundle, which cannot be trained")):  # fmt: skip
         assert message in failed(recipe(kitchen, text + more, "bad"), "--out", out)
 
 

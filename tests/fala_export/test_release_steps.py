@@ -187,7 +187,7 @@ def test_the_last_head_is_fitted_to_all_rows(kitchen):
 
 def test_more_simulated_users_than_the_rows_allow_are_refused(kitchen):
     told = failed("release", kitchen / "recipe.toml", "--users", 17)
-    assert "17 simulated users asked for, and the rows allow 16: 32 of 32 users have 12" in told
+    assert "17 simulated users requested, but the rows allow 16: 32 of 32 users have 12" in told
     assert "ask for 16, or add rows of more users" in told
     write_recipe(kitchen, RECIPE.partition("[bridge]")[0])
     assert "--users is for a recipe with [check]" in failed(
@@ -231,7 +231,7 @@ def test_the_shells_folder_has_no_say_in_a_recipe(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     plain, path = 'name = "a"\n[backbone]\nsource = "model"\n', tmp_path / "recipe.toml"
     path.write_text(plain)
-    with pytest.raises(ExportError, match="model is not a folder here, beside the recipe, and"):
+    with pytest.raises(ExportError, match="model is not a folder beside the recipe, and"):
         read_recipe(path)
     path.write_text(f'{plain}revision = "{"0" * 40}"\n')
     recipe = read_recipe(path)

@@ -1,1 +1,1 @@
-"""What a release is fitted with: heads, words, bridges and scales. NumPy alone."""
+"""Fit the parts of a release, with NumPy alone: heads, n-grams, bridges and prior variances."""

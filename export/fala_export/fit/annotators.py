@@ -1,4 +1,4 @@
-"""Learns the scales of the devices' fit from public annotators."""
+"""Learn the scales (prior variances) of the devices' fit from public annotators."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from fala_export.recipe.record import TrainingRecord
 from fala_export.rows.table import Rows, coded
 from fala_export.rows.user_rows import label_names, shown_labels
 
-#: Rows of an annotator: more would only cost time.
+#: Most rows of an annotator, because more would only cost time.
 MOST_ROWS = 500
 
 
 def annotated(bundle: Bundle, head: Head, rows: Rows) -> tuple[Rows, NDArray[np.intp], int]:
-    """Draw annotators and their rows, before texts are embedded.
+    """Draw annotators and their rows before texts are embedded.
 
-    Of annotators with ``LEAST_ROWS`` rows ``scales.MOST_ANNOTATORS`` are drawn; of each at most
-    ``MOST_ROWS`` rows, at even steps.
+    At most ``scales.MOST_ANNOTATORS`` annotators with at least ``LEAST_ROWS`` rows are drawn, and
+    at most ``MOST_ROWS`` of each one's rows, at even steps.
 
     Args:
         bundle: The release.
-        head: Its head.
+        head: The release's head.
         rows: Public rows.
 
     Returns:
-        Rows with a user: those of drawn annotators, and others, for the heads that compute the
-        cross-fitted logits; the positions of the drawn annotators' rows; and how many annotators
-        there are to draw from.
+        The rows with a user: those of the drawn annotators, and others, for the heads that compute
+        the cross-fitted logits; the positions of the drawn annotators' rows; and the number of
+        annotators from whom they were drawn.
 
     Raises:
-        RowError: A used row has a label that is not the head's.
+        RowError: A used row has a label that the head does not have.
     """
     codes = rows.user_codes
     chosen = np.zeros(len(rows), dtype=np.bool_)
@@ -72,21 +72,21 @@ def learn_scales(
     embeddings_of: Callable[[list[str]], Mapping[str, Vectors]],
     show: Show,
 ) -> tuple[list[dict[str, Any]] | None, dict[str, int] | None]:
-    """Draw annotators, and choose the scales with the least loss on them, by number of labels.
+    """Draw annotators and choose the scales with the least loss on them, by number of labels.
 
     Args:
         bundle: The release.
-        head: Its head.
+        head: The release's head.
         rows: Public rows.
-        embeddings_of: Embeds the texts of those that are drawn.
-        show: Shows progress.
+        embeddings_of: A function that embeds the drawn rows' texts.
+        show: A function that shows progress.
 
     Returns:
-        See ``choose_table``.
+        The table and its details, as ``choose_table`` returns them.
 
     Raises:
-        DataError: See ``cross_fitted_logits``.
-        RowError: See ``annotated``.
+        DataError: The logits cannot be cross-fitted; see ``cross_fitted_logits``.
+        RowError: A row's label does not fit the head; see ``annotated``.
     """
     rows, drawn, available = annotated(bundle, head, rows)
     embeddings = embeddings_of(rows.texts())
@@ -94,7 +94,7 @@ def learn_scales(
         bundle, head, rows.examples.tolist(), rows.row_labels, embeddings, show
     )[drawn]
     used = rows.take(drawn)
-    # Many annotators label the same examples: compute the inputs once.
+    # Many annotators label the same examples, so their inputs are computed once.
     (*examples, _), positions = coded(used.examples)
     words = head.ngrams(examples)
     training, names = scales.annotated_set(
@@ -111,16 +111,16 @@ def learn_scales(
 def choose_table(
     rows: TrainingSet, names: Sequence[str], available: int, show: Show
 ) -> tuple[list[dict[str, Any]] | None, dict[str, int] | None]:
-    """Choose the scales of some annotators, by number of labels.
+    """Choose the scales of the drawn annotators, by number of labels.
 
     Args:
         rows: The annotators' rows, from ``annotated_set``.
-        names: Each row's annotator.
-        available: How many annotators they were drawn from.
-        show: Shows progress.
+        names: The annotator of each row.
+        available: Number of annotators from whom they were drawn.
+        show: A function that shows progress.
 
     Returns:
-        The table of scales, as of a manifest, and the manifest's details of its origin; None if too
+        The table of scales, as in a manifest, and the manifest's details of its origin; None if too
         few annotators have enough rows.
     """
     table, people = [], 0

@@ -1,4 +1,4 @@
-"""A bridge, fitted to public texts in closed form."""
+"""Fit a bridge to public texts in closed form."""
 
 from __future__ import annotations
 
@@ -16,47 +16,47 @@ from fala.model.losses import check_arrays
 
 # Penalties, in units of the mean variance of a text.
 _STRENGTHS = np.logspace(-2, 4, 13)
-HELD_OUT = 0.2  # share of the texts that chooses the penalty
-_SPARE = 2  # fewer training texts could all be mapped exactly, by matrix and offset
-_MOST = 10_000  # texts that it is fitted to; see ``device_sim/results/README.md``
-_ALIKE = 1e-12  # variance of equal texts by rounding, as a share of the mean square
+HELD_OUT = 0.2  # Share of the texts with which the penalty is chosen.
+_SPARE = 2  # With fewer spare training texts, a matrix and an offset could map all of them exactly.
+_MOST = 10_000  # Most texts that the bridge is fitted to; see ``device_sim/results/README.md``.
+_ALIKE = 1e-12  # Variance that equal texts have by rounding, as a share of the mean square.
 
 
 def least_documents(dimension: int) -> int:
-    """The number of distinct documents that a map from a space of some dimension needs."""
+    """Return the number of distinct documents that a map from a space of this dimension needs."""
     return math.ceil((dimension + _SPARE) / (1 - HELD_OUT))
 
 
 def most_documents(dimension: int) -> int:
-    """The number of documents beyond which a map from a space of some dimension gains little."""
+    """Return the number of documents beyond which a map from this dimension gains little."""
     return max(_MOST, 2 * least_documents(dimension))
 
 
 def check_enough(documents: int, dimension: int) -> None:
-    """Check that there are enough documents for a map from a space of some dimension.
+    """Check that there are enough documents for a map from a space of this dimension.
 
     Raises:
-        DataError: There are not.
+        DataError: There are too few documents.
     """
     fewest = least_documents(dimension)
     if documents < fewest:
         raise DataError(
             f"{counted(documents, 'distinct public text')} {be(documents)} too few: a bridge from "
-            f"{counted(dimension, 'dimension')} takes {fewest}, and a good one thousands"
+            f"{counted(dimension, 'dimension')} needs {fewest}, and a good one needs thousands"
         )
 
 
 @dataclass(frozen=True)
 class FittedBridge:
-    """A bridge, and what held-out documents say of it.
+    """A bridge, and how well it predicts held-out documents.
 
     Attributes:
-        bridge: Fitted to all documents.
+        bridge: The bridge, fitted to all documents.
         strength: Weight of the penalty, in documents of mean variance.
-        explained: Share of the held-out documents' variance that the map of the others explains;
-            predicting their mean explains 0.
+        explained: Share of the held-out documents' variance that a map fitted to the other
+            documents explains; predicting their mean explains 0.
         documents: Number of documents.
-        held_out: Number of those that chose the strength.
+        held_out: Number of the documents with which the strength was chosen.
     """
 
     bridge: Bridge
@@ -67,15 +67,16 @@ class FittedBridge:
 
 
 def fit_bridge(source: str, old: Vectors, new: Vectors) -> Bridge:
-    """Fit the map from an earlier backbone's embeddings to a new one's; see ``learn_bridge``.
+    """Fit the map from an earlier backbone's embeddings to a new backbone's; see ``learn_bridge``.
 
     Args:
         source: The earlier backbone's ``Bundle.backbone_digest``.
-        old: Its embeddings of n distinct public texts, shape (n, d_old); maybe memory-mapped.
-        new: The new backbone's embeddings of the same, shape (n, d_new).
+        old: The earlier backbone's embeddings of n distinct public texts, shape (n, d_old); they
+            may be memory-mapped.
+        new: The new backbone's embeddings of the same texts, shape (n, d_new).
 
     Raises:
-        DataError: See ``learn_bridge``.
+        DataError: The embeddings are unusable; see ``learn_bridge``.
 
     Examples:
         >>> rng = np.random.default_rng(0)
@@ -88,24 +89,27 @@ def fit_bridge(source: str, old: Vectors, new: Vectors) -> Bridge:
 
 
 def learn_bridge(source: str, old: Vectors, new: Vectors, seed: int = 0) -> FittedBridge:
-    """Fit the map from an earlier backbone's embeddings to a new one's, by ridge regression.
+    """Fit the map from an earlier backbone's embeddings to a new backbone's, by ridge regression.
 
-    Of more than 10,000 texts, or than twice the fewest, that many are drawn. A fifth determines the
-    penalty and the residual variance. The map is then fitted to all.
+    If there are more than 10,000 texts and more than twice the fewest, only so many are drawn. A
+    fifth of the texts determines the penalty and the residual variance. The map is then fitted to
+    all of them.
 
     Args:
-        source: See ``fit_bridge``.
-        old: See ``fit_bridge``.
-        new: See ``fit_bridge``.
-        seed: Draws the texts, and the held-out ones.
+        source: The earlier backbone's ``Bundle.backbone_digest``.
+        old: The earlier backbone's embeddings, as for ``fit_bridge``.
+        new: The new backbone's embeddings, as for ``fit_bridge``.
+        seed: Seed with which the texts and the held-out texts are drawn.
 
     Raises:
         DataError: There are too few texts for the dimensions, the arrays do not match, a number is
-            not finite, or a backbone embeds all texts alike.
+            not finite, or a backbone gives all texts the same embedding.
     """
     check_arrays(old=old, new=new)
     if old.ndim != 2 or new.ndim != 2 or len(old) != len(new):
-        raise DataError(f"embeddings of the same texts expected, not {old.shape} and {new.shape}")
+        raise DataError(
+            f"the embeddings must be of the same texts, not of shapes {old.shape} and {new.shape}"
+        )
     n, dimension = old.shape
     check_enough(n, dimension)
     random = np.random.default_rng(seed)
@@ -113,12 +117,14 @@ def learn_bridge(source: str, old: Vectors, new: Vectors, seed: int = 0) -> Fitt
     drawn = np.sort(random.permutation(n)[:most]) if n > most else slice(None)
     x, y = old[drawn].astype(np.float64), new[drawn].astype(np.float64)
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
-        raise DataError("an embedding is not finite")
+        raise DataError(
+            "an embedding is not finite; remove its text, or repair the encoder"
+        )
     for age, values in (("earlier", x), ("new", y)):
         if values.var(axis=0).mean() <= _ALIKE * np.mean(values**2):
             raise DataError(
-                f"the {age} backbone embeds all public texts alike; is the text in one of its "
-                "languages?"
+                f"the {age} backbone gives all public texts the same embedding; check that they "
+                "are in one of its languages"
             )
     held_out, training = np.split(random.permutation(len(x)), [math.floor(HELD_OUT * len(x))])
     with one_blas_thread():
@@ -143,7 +149,10 @@ def learn_bridge(source: str, old: Vectors, new: Vectors, seed: int = 0) -> Fitt
 def _ridge(
     x: NDArray[np.float64], y: NDArray[np.float64], strengths: NDArray[np.float64]
 ) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """Matrix (d_old, d_new) and offset (d_new,) at every strength, from one eigendecomposition."""
+    """Return a matrix (d_old, d_new) and offset (d_new,) for every strength.
+
+    All of them are computed from one eigendecomposition.
+    """
     x_mean, y_mean = x.mean(axis=0), y.mean(axis=0)
     centred = x - x_mean
     unit = np.mean(centred**2)
@@ -151,7 +160,7 @@ def _ridge(
     projected = vectors.T @ (centred.T @ (y - y_mean))
     fits = []
     for strength in strengths:
-        # By rounding, a value of no variance may be negative.
+        # By rounding, an eigenvalue without variance may be negative.
         matrix = vectors @ (projected / (np.maximum(values, 0.0) + strength * unit)[:, None])
         fits.append((matrix, y_mean - x_mean @ matrix))
     return fits

@@ -1,4 +1,4 @@
-"""Scales and biases of parts of a logit, by Newton's method (Platt, 1999)."""
+"""Fit scales and biases of parts of a logit, by Newton's method (Platt, 1999)."""
 
 from __future__ import annotations
 
@@ -11,48 +11,48 @@ from fala.model.losses import Floats
 from fala.solver.factors import Solve
 from fala.solver.newton import TOLERANCE, Evidence, Problem, newton
 
-# The penalty to scales of 1, by row; it only matters if all rows are equal.
+# The penalty on scales that differ from 1, in rows; it only matters if all rows are equal.
 _CALIBRATION = 1e-6
-# The bias's standard deviation: as good as free.
+# The bias's standard deviation, which leaves the bias practically free.
 _FREE = 1e3
 
 
 @dataclass(frozen=True, eq=False)
 class LogitRows:
-    """Rows that are written out, and differ for each logit.
+    """Rows stored in full, which differ for each logit.
 
     Attributes:
-        matrix: Shape (n, C, p).
+        matrix: The rows, shape (n, C, p).
     """
 
     matrix: Floats
 
     @property
     def size(self) -> int:
-        """How many numbers p a row has."""
+        """The number p of entries of a row."""
         return int(self.matrix.shape[2])
 
     def __len__(self) -> int:
         return len(self.matrix)
 
     def times(self, delta: Floats) -> Floats:
-        """The logits of delta (C, p), shape (n, C)."""
+        """Return the logits of delta (C, p), shape (n, C)."""
         return np.asarray(np.einsum("ncp,cp->nc", self.matrix, delta))
 
     def gather(self, numbers: Floats) -> Floats:
-        """The rows' sum, weighted by numbers (n, C), shape (C, p)."""
+        """Return the sum of the rows, weighted by numbers (n, C), shape (C, p)."""
         return np.asarray(np.einsum("nc,ncp->cp", numbers, self.matrix))
 
 
 def scales_and_biases(features: Floats, shares: Floats) -> tuple[Floats, Floats]:
-    """Fit a scale for each of a few features of each logit, and a bias, to labels.
+    """Fit a bias, and a scale for each of a few features of each logit, to labels.
 
     Args:
         features: Parts of n examples' logits, shape (n, C, k).
-        shares: Their class shares, shape (n, C).
+        shares: The examples' class shares, shape (n, C).
 
     Returns:
-        The scales, shape (C, k), 1 for a feature that is 0; and the biases, shape (C,).
+        The scales, shape (C, k), which are 1 for a feature that is 0; and the biases, shape (C,).
     """
     n, classes, count = features.shape
     deviation = 1 / np.sqrt(2 * n * _CALIBRATION)
@@ -63,7 +63,7 @@ def scales_and_biases(features: Floats, shares: Floats) -> tuple[Floats, Floats]
     problem = Problem(rows, none, features.sum(axis=2), evidence)
 
     def precondition(mean: Floats) -> Solve:
-        """The inverse Hessian of each logit by itself."""
+        """Return a function that multiplies by the inverse Hessian of each logit."""
         weights = evidence.curvature(mean)
         hessian = np.einsum("n,ncp,ncq->cpq", weights, rows.matrix, rows.matrix)
         inverse = np.linalg.inv(hessian + np.eye(rows.size))

@@ -1,4 +1,4 @@
-"""The devices' fit on given embeddings, without a device; see ``fala.solver.fit``."""
+"""Run the devices' fit on given embeddings, without a device; see ``fala.solver.fit``."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ def fit_personal(
     labels: ArrayLike | None = None,
     ngrams: SparseRows | None = None,
 ) -> PersonalModel:
-    """Fit a personal model to given embeddings, without a device: the one fit of the device.
+    """Fit a personal model to given embeddings, with the device's fit but without a device.
 
     Args:
         head: The vendor's head.
-        inputs: The head's inputs of n examples, shape (n, D); see ``Head.inputs``.
-        logits: Targets, shape (n, C); NaN where there is none. Where an example has a label, too,
-            the label counts.
-        labels: Class shares or numbers, shape (n, C), NaN where there is none; see
+        inputs: The head's inputs for n examples, shape (n, D); see ``Head.inputs``.
+        logits: Target logits, shape (n, C); NaN if there is no target. If an example also has a
+            label, the label counts.
+        labels: Class shares or numbers, shape (n, C); NaN if there is no label. See
             ``Head.label_shares``.
-        ngrams: Their n-grams, where the head has a lexical view; see ``Head.ngrams``.
+        ngrams: The examples' n-grams, if the head has a lexical view; see ``Head.ngrams``.
 
     Raises:
-        DataError: If there is neither a logit nor a label, a shape does not fit, or a number is
-            not finite.
+        DataError: There is neither a logit nor a label, a shape does not fit, or a number is not
+            finite.
 
     Examples:
         >>> vectors = np.array([[1, 0], [0.9, 0.1], [0, 1], [0.2, 0.8]], np.float32)
@@ -50,20 +50,22 @@ def fit_personal(
     shape = (len(inputs), len(head.bias))
     columns = head.weight.shape[1]
     if inputs.ndim != 2 or inputs.shape[1] != columns:
-        raise DataError(f"inputs of shape (n, {columns}) expected, not {inputs.shape}")
+        raise DataError(f"inputs must be of shape (n, {columns}), not {inputs.shape}")
     if (ngrams is None) != (head.lexical is None):
         raise DataError(
-            "n-grams go with a head that has a lexical view, and with no other: see Head.ngrams"
+            "ngrams must be given if, and only if, the head has a lexical view; see Head.ngrams"
         )
     if ngrams is not None and len(ngrams) != len(inputs):
-        raise DataError(f"{counted(len(inputs), 'input')}, but the n-grams of {len(ngrams)}")
+        raise DataError(
+            f"there are {counted(len(inputs), 'input')}, but the n-grams of {len(ngrams)} examples"
+        )
     blocks = blocks_of(head, Inputs(inputs), ngrams)
     training = TrainingSet(
         blocks, head.bias, _array(labels, shape, "labels"), _array(logits, shape, "logits"),
         head.link,
     )  # fmt: skip
     if not training.used.any():
-        raise DataError("neither an old logit nor a label to fit")
+        raise DataError("there is neither an old logit nor a label to fit; pass logits or labels")
     personal = fit(training).full
     return personal_of(head, personal.weights, personal.bias)
 
@@ -74,9 +76,9 @@ def _array(values: ArrayLike | None, shape: tuple[int, int], name: str) -> Float
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise DataError(f"{name} are not numbers: {error}") from error
+        raise DataError(f"{name} must be numbers: {error}") from error
     if array.shape == shape[:1] and shape[1] == 1:
         array = array[:, None]
     if array.shape != shape:
-        raise DataError(f"{name} of shape {shape} expected, not {array.shape}")
+        raise DataError(f"{name} must be of shape {shape}, not {array.shape}")
     return array

@@ -1,13 +1,14 @@
-"""Leave-one-out losses of many devices' fits at any scales, computed together.
+"""Compute leave-one-out losses of many devices' fits at any scales (prior variances).
 
-Every scale multiplies a kernel, and kernels add: a Gram matrix for each device and block, computed
-once, serves all scales. Devices with as many labels and one logit, or one logit per tag, are
-minimized together, as stacks of small matrices, by Newton's method over the examples (Rasmussen and
+Every scale multiplies a kernel, and kernels add, so one Gram matrix for each device and block
+serves all scales. Devices with the same number of labels and one logit, or one logit per tag, are
+minimized together as stacks of small matrices, by Newton's method over the examples (Rasmussen and
 Williams, Gaussian Processes for Machine Learning, 2006, algorithm 3.1)
 
     B = 1 + W^1/2 K W^1/2,    alpha = b - W^1/2 B^-1 W^1/2 K b,    b = W K alpha - gradient
 
-and left out by one step from the minimum. Several logits need the solver's folds.
+Labels are left out by one step from the minimum. Several logits that depend on one another need the
+solver's folds.
 """
 
 from __future__ import annotations
@@ -27,24 +28,24 @@ from fala.solver.minimum import minimize
 from fala.solver.newton import Problem
 from fala.solver.training import TrainingSet
 
-# The minimum is found where the next step would move logits by this share.
+# The minimum is reached when the next step would move logits by less than this share.
 _TOLERANCE = 1e-6
 _MOST_STEPS, _MOST_HALVINGS = 50, 40
-# Curvatures below it are as good as none, and their inverse would lose all digits.
+# Smaller curvatures contribute nothing, and their inverse would lose all digits.
 _LEAST_CURVATURE = 1e-9
-# Triangles up to this size are inverted as they are; larger ones by halves.
+# Larger triangles are inverted by halves.
 _SMALL = 32
 
 
 @dataclass(frozen=True, eq=False)
 class _Device:
-    """One device's leave-one-out logits at any scales, faster than by ``fit_device``.
+    """One device's leave-one-out logits at any scales, faster than with ``fit_device``.
 
     Attributes:
-        gaussian: The prior with all scales 1.
+        gaussian: The prior with all scales equal to 1.
         vendor: The vendor's logits, shape (n, C).
-        problem: The objective with all scales 1, without its rows.
-        grams: The Gram matrix of each of k blocks' rows, shape (k, n, n), in float32.
+        problem: The objective with all scales equal to 1, without its rows.
+        grams: The Gram matrix of each of the k blocks' rows, shape (k, n, n), in float32.
     """
 
     gaussian: Gaussian
@@ -54,7 +55,7 @@ class _Device:
 
     @classmethod
     def of(cls, training: TrainingSet) -> _Device:
-        """For examples that all have a label."""
+        """Prepare examples that all have a label."""
         vendor = training.vendor_logits()
         gaussian = gaussian_around(
             training, vendor, Scales((1.0,) * len(training.blocks), 1.0, 1.0)
@@ -66,11 +67,11 @@ class _Device:
         return cls(gaussian, vendor, problem.over(nothing), np.stack(grams))
 
     def full(self, scales: Scales, near: Floats | None = None) -> tuple[Floats, Floats]:
-        """The full fit's leave-one-out logits (n, C), and its minimum.
+        """Return the full fit's leave-one-out logits (n, C), and its minimum.
 
         Args:
-            scales: Of the Gaussian.
-            near: The start, such as the minimum at other scales; None starts at 0.
+            scales: The scales of the Gaussian.
+            near: The point to start from, such as the minimum at other scales; None starts at 0.
         """
         gram = np.full(self.grams[0].shape, self.gaussian.deviation**2 * scales.bias)
         for block, scale in zip(self.grams, scales.blocks, strict=True):
@@ -83,7 +84,7 @@ class _Device:
         return minimum.left_out, minimum.point
 
     def calibrated(self, scales: Scales) -> Floats:
-        """The calibrated model's leave-one-out logits (n, C)."""
+        """Return the recalibrated model's leave-one-out logits (n, C)."""
         gaussian = replace(
             self.gaussian, slope=self.gaussian.slope * float(np.sqrt(scales.slope)),
             deviation=self.gaussian.deviation * float(np.sqrt(scales.bias)),
@@ -97,10 +98,10 @@ class Devices:
     """The fits of m devices with n labels each.
 
     Attributes:
-        devices: Each device's fit.
-        owners: The position of each device's person, (m,), rising from 0.
-        grams: The Gram matrices of k blocks, shape (k, m, n, n), in float32; None of several logits
-            that depend on one another.
+        devices: The fit of each device.
+        owners: The position of each device's person, (m,), in increasing order from 0.
+        grams: The Gram matrices of k blocks, shape (k, m, n, n), in float32; None for several
+            logits that depend on one another.
     """
 
     devices: Sequence[_Device]
@@ -109,7 +110,7 @@ class Devices:
 
     @classmethod
     def of(cls, people: Sequence[Sequence[TrainingSet]]) -> Devices:
-        """The devices of some people, whose examples all have a label."""
+        """Prepare the devices of some people, whose examples all have a label."""
         owners = np.repeat(np.arange(len(people)), [len(sets) for sets in people])
         devices = [_Device.of(training) for sets in people for training in sets]
         link, logits = devices[0].problem.evidence.link, devices[0].vendor.shape[1]
@@ -120,15 +121,16 @@ class Devices:
     def losses(
         self, scales: Scales, shares: Sequence[float], starts: Floats | None = None
     ) -> tuple[Floats, Floats]:
-        """The mean leave-one-out loss of each person at each share of the full fit.
+        """Return each person's mean leave-one-out loss at each mixing weight.
 
         Args:
-            scales: Of the Gaussian.
-            shares: Shares of the full fit; the rest is the recalibrated model's.
+            scales: The scales of the Gaussian.
+            shares: The mixing weights: shares of the full fit, with the rest from the recalibrated
+                model.
             starts: The minima at other scales; None starts at 0.
 
         Returns:
-            Shape (people, shares); and the minima.
+            The losses, shape (people, shares), and the minima.
         """
         full, minima = self._left_out(scales, starts)
         evidence = self.devices[0].problem.evidence
@@ -145,7 +147,7 @@ class Devices:
         return np.column_stack(columns), minima
 
     def _left_out(self, scales: Scales, starts: Floats | None) -> tuple[Floats, Floats]:
-        """The full fits' leave-one-out logits, (m, n, C), and their minima."""
+        """Return the full fits' leave-one-out logits, (m, n, C), and their minima."""
         if self.grams is None:
             nears = [None] * len(self.devices) if starts is None else [*starts]
             pairs = [
@@ -176,23 +178,23 @@ class Devices:
 def left_out_together(
     kernels: Floats, offsets: Floats, labels: Floats, link: Link, start: Floats | None = None
 ) -> tuple[Floats, Floats]:
-    """Minimize m fits of n labels each, and leave every label out in turn.
+    """Minimize m fits of n labels each, and leave out every label in turn.
 
     Args:
         kernels: Each fit's kernel K, shape (m, n, n).
         offsets: The logits at the prior's mean, shape (m, n).
-        labels: Shape (m, n).
+        labels: The labels, shape (m, n).
         link: The meaning of one logit.
-        start: Dual coefficients alpha to start from, shape (m, n); None is 0.
+        start: Dual coefficients alpha to start from, shape (m, n); None starts at 0.
 
     Returns:
-        The leave-one-out logits and the minima's alpha, shapes (m, n).
+        The leave-one-out logits, and alpha at the minima, each of shape (m, n).
     """
     m, n = offsets.shape
     alpha = np.zeros((m, n)) if start is None else start.copy()
     move = _times(kernels, alpha)
     left_out = np.empty((m, n))
-    rest = np.arange(m)  # fits that are not at their minimum yet
+    rest = np.arange(m)  # These fits have not reached their minimum yet.
     for last in reversed(range(_MOST_STEPS)):
         kernel, offset, y, a, f = (each[rest] for each in (kernels, offsets, labels, alpha, move))
         mean = _mean(link, offset + f)
@@ -209,7 +211,7 @@ def left_out_together(
         share = _shares(link, offset + f, y, (a, f), (step, moved))[:, None]
         change = np.abs(moved * share).max(axis=1) / (1 + np.abs(offset + f).max(axis=1))
         done = (change <= _TOLERANCE) | (last == 0)
-        diagonal = (inverse**2).sum(axis=1)[done]  # of B^-1
+        diagonal = (inverse**2).sum(axis=1)[done]  # The diagonal is that of B^-1.
         leverage = (1 - diagonal) / weights[done]
         remaining = np.maximum(diagonal, np.finfo(np.float64).eps)
         left_out[rest[done]] = (offset + f)[done] + gradient[done] * leverage / remaining
@@ -232,7 +234,7 @@ def _shares(
     point: tuple[Floats, Floats],
     step: tuple[Floats, Floats],
 ) -> Floats:
-    """The share of each step, halved until the objective does not rise, shape (m,)."""
+    """Return the share of each step, halved until the objective does not rise, shape (m,)."""
 
     def value(share: Floats) -> Floats:
         a, f = (at + share[:, None] * by for at, by in zip(point, step, strict=True))
@@ -250,12 +252,12 @@ def _shares(
 
 
 def _times(matrices: Floats, vectors: Floats) -> Floats:
-    """The product of each matrix (m, p, n) with its vector, (m, n)."""
+    """Multiply each matrix (m, p, n) by its vector, (m, n)."""
     return np.asarray((matrices @ vectors[:, :, None])[:, :, 0])
 
 
 def _inverse(lower: Floats) -> Floats:
-    """The inverse of each lower triangle, shape (m, n, n)."""
+    """Invert each lower triangle, shape (m, n, n)."""
     n = lower.shape[-1]
     if n <= _SMALL:
         return np.asarray(np.linalg.inv(lower))

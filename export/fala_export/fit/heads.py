@@ -1,4 +1,4 @@
-"""The global head, fitted to public rows by a convex fit without backpropagation."""
+"""Fit the global head to public rows by a convex fit, without backpropagation."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Kind(TypedDict):
 
 
 def kind_of(link: Link) -> Kind:
-    """The arguments of ``fit_head`` for labels of a link."""
+    """Return the arguments of ``fit_head`` for the labels of a link."""
     rating = (link.low, link.high) if link.kind == "rating" else None
     return {"rating": rating, "exclusive": link.kind != "tags"}
 
@@ -75,40 +75,41 @@ def fit_head(
 ) -> Head:
     """Fit a global head on public rows: ``fit_head(backbone, examples, labels)``.
 
-    Or on embeddings alone, such as an app's own: ``fit_head(vectors, labels)``, with vectors of
-    shape (n, d). Such a head is a classifier without words.
+    The head can also be fitted to embeddings alone, such as an app's own: ``fit_head(vectors,
+    labels)``, with vectors of shape (n, d). Such a head is a classifier without lexical features.
 
-    With words the embeddings' and the n-grams' weights are fitted together, each with a penalty
-    from cross-validation over documents (``fala_export.fit.joint``). A matcher's head then
-    reads the candidate's embedding besides u * v. The n-grams' weights are rounded as in a bundle.
+    With lexical features, the weights of the embeddings and of the n-grams are fitted together,
+    each with a penalty from cross-validation over documents (``fala_export.fit.joint``). A
+    matcher's head then reads the candidate's embedding in addition to u * v. The n-grams' weights
+    are rounded as in a bundle.
 
-    Without words a classifier's w and b minimize the penalised cross-entropy. Leave-one-out over
-    documents chooses the penalty; for more than two labels, three folds of documents do. Rows of
-    the same example are one document. A matcher's weights of u * v shrink to a multiple of the
-    plain inner product, which is fitted first.
+    Without lexical features, a classifier's w and b minimize the penalized cross-entropy. The
+    penalty is chosen by leave-one-out over documents, or, for more than two labels, by three folds
+    of documents. Rows of the same example are one document. A matcher's weights of u * v shrink to
+    a multiple of the plain inner product, which is fitted first.
 
-    With ``rating`` the labels are numbers, and the squared error replaces the cross-entropy. The
+    With ``rating``, the labels are numbers, and the squared error replaces the cross-entropy. The
     head's noise is the error on left-out documents, including differences between people.
 
-    With ``exclusive=False`` the labels are sets of tags, and each tag has a logit of its own.
+    With ``exclusive=False``, the labels are sets of tags, and each tag has its own logit.
 
     Args:
-        backbone: The backbone that embeds the texts. None fits words alone: the head's embeddings
-            are one zero.
+        backbone: The backbone that embeds the texts. If None, only n-grams are fitted, and the
+            head's embeddings are one zero.
         examples: n texts, or n ``Match`` objects.
-        labels: n labels, in any sequence: integers (1.0, NumPy's 1 and True are the integer 1), or
-            strings; numbers of a rating; or sets of tags, which are integers or strings.
-        label_names: The labels in the head's order and type, so that 1 is the string ``"1"`` where
-            the vendor says so; None for those of the rows, sorted. For a rating its one name; None
-            is ``"rating"``.
+        labels: n labels, in any sequence: integers (1.0, NumPy's 1 and True are the integer 1),
+            strings, the numbers of a rating, or sets of tags, which are integers or strings.
+        label_names: The labels in the head's order and type, so that 1 is the string ``"1"`` if the
+            vendor says so. If None, the rows' labels are used, sorted. For a rating, its one name,
+            by default ``"rating"``.
         embeddings: Embeddings by text, if available.
         lexical: Whether the head has a lexical view.
         rating: The least and the largest number of a rating; None for labels.
         exclusive: Whether an example has one label; False for tags.
 
     Raises:
-        DataError: There are fewer than two labels, or more than 1,024, a tag is of no row or of
-            all, or an example or label is invalid.
+        DataError: There are fewer than two labels or more than 1,024, a tag belongs to no row or to
+            all rows, or an example or label is invalid.
         BundleFormatError: The rating's range or name is invalid.
 
     Examples:
@@ -118,7 +119,7 @@ def fit_head(
     """
     if isinstance(backbone, np.ndarray):
         if labels is not None:
-            raise DataError("with vectors, call fit_head(vectors, labels)")
+            raise DataError("to fit a head to vectors, call fit_head(vectors, labels)")
         rows = HeadTrainingSet.of_vectors(
             backbone, cast("Iterable[Label]", examples), label_names=label_names, rating=rating,
             exclusive=exclusive,
@@ -126,8 +127,8 @@ def fit_head(
         return fit_plain_head(rows)
     if labels is None:
         raise DataError(
-            "labels are missing: fit_head(backbone, examples, labels), or, for a NumPy array of "
-            "vectors, fit_head(vectors, labels)"
+            "labels are missing: call fit_head(backbone, examples, labels), or, for a NumPy "
+            "array of vectors, fit_head(vectors, labels)"
         )
     lexical = check_flag(lexical, "lexical")
     rows = HeadTrainingSet.of(
@@ -138,7 +139,7 @@ def fit_head(
 
 
 def fit_plain_head(rows: HeadTrainingSet) -> Head:
-    """``fit_head`` without words."""
+    """Fit a head as ``fit_head`` does without lexical features."""
     theta, bias, _, loss = _fit(rows.inputs, rows, _inner_product(rows))
     return rows.head(theta, bias, loss)
 
@@ -148,11 +149,11 @@ class _Numbers:
     """The scaling of a rating's numbers to mean 0 and standard deviation 1.
 
     Attributes:
-        low: The range's lower end.
-        high: Its upper end.
-        mean: The mean of all rows.
-        deviation: Their standard deviation.
-        within: Variance of rows around the mean of their example, in these units.
+        low: Lower end of the range.
+        high: Upper end of the range.
+        mean: Mean of all rows.
+        deviation: Standard deviation of all rows.
+        within: Variance of the rows around the mean of their example, in scaled units.
     """
 
     low: float
@@ -162,7 +163,7 @@ class _Numbers:
     within: float
 
     def link(self, loss: float | None) -> Rating:
-        """The link of a head with a mean loss on left-out documents; None for no head."""
+        """Return the link of a head with a mean loss on left-out documents; None without one."""
         square = 1.0 if loss is None else 2 * loss + self.within
         least = 2 * LEAST_NOISE * (self.high - self.low)
         return Rating(self.low, self.high, max(self.deviation * math.sqrt(square), least))
@@ -174,19 +175,19 @@ _UNIT = Rating(-1.0, 1.0, 1.0)
 
 @dataclass(frozen=True, eq=False)
 class HeadTrainingSet:
-    """The training set of a head: public rows, by distinct example.
+    """The training set of a head: public rows, grouped by distinct example.
 
     Attributes:
         task: The head's task.
         names: The labels, in the head's order.
         examples: m distinct examples.
-        positions: Each row's example, shape (n,).
+        positions: The position of each row's example, shape (n,).
         shares: Class shares, tags' shares, or a rating's numbers in the units of ``numbers``, shape
             (m, C).
         counts: Number of rows of each example, shape (m,).
-        inputs: h or u * v, shape (m, d).
+        inputs: The inputs h or u * v, shape (m, d).
         embeddings: Embeddings by text.
-        numbers: A rating's scaling; None for labels.
+        numbers: The scaling of a rating; None for labels.
         link: The link of the fit.
     """
 
@@ -208,7 +209,7 @@ class HeadTrainingSet:
         return Evidence(self.shares, self.counts, none, np.zeros(len(none)), self.link)
 
     def details(self) -> dict[str, int]:
-        """What the head is fitted to, for a manifest."""
+        """Describe what the head is fitted to, for a manifest."""
         documents = len({document_of(example) for example in self.examples})
         return {"documents": documents, "rows": len(self.positions)}
 
@@ -219,12 +220,12 @@ class HeadTrainingSet:
         loss: float | None,
         words: tuple[Vectors, Floats] | None = None,
     ) -> Head:
-        """The head of a fit.
+        """Build the head of a fit.
 
         Args:
-            weight: w, shape (C, D).
-            bias: b, shape (C,).
-            loss: Mean loss on left-out documents; None if there is none.
+            weight: The weights w, shape (C, D).
+            bias: The biases b, shape (C,).
+            loss: Mean loss on left-out documents; None if it was not measured.
             words: The n-grams' frequencies and weights (C, buckets); None without a lexical view.
         """
         link, unit = self.link, 1.0
@@ -254,29 +255,30 @@ class HeadTrainingSet:
         """Gather rows; see ``fit_head``.
 
         Args:
-            backbone: See ``fit_head``.
-            examples: See ``fit_head``.
-            labels: See ``fit_head``.
-            label_names: See ``fit_head``.
-            embeddings: Embeddings by text; a table's ``take`` reads them at once.
-            rating: See ``fit_head``.
-            exclusive: See ``fit_head``.
+            backbone: The backbone, as for ``fit_head``.
+            examples: The examples, as for ``fit_head``.
+            labels: The labels, as for ``fit_head``.
+            label_names: The head's labels, as for ``fit_head``.
+            embeddings: Embeddings by text; a table's ``take`` reads them together.
+            rating: The range of a rating, as for ``fit_head``.
+            exclusive: Whether an example has one label, as for ``fit_head``.
 
         Raises:
-            DataError: See ``fit_head``.
+            DataError: The rows are unusable; see ``fit_head``.
         """
         encodes = embeddings is not None or hasattr(backbone, "encode")
         if backbone is not None and not (encodes and hasattr(backbone, "dimension")):
             raise DataError(
-                f"backbone is an object that embeds texts, as from Bundle.backbone(), not "
-                f"{type_of(backbone)}"
+                "backbone must be an object that embeds texts, such as Bundle.backbone() "
+                f"returns, not {type_of(backbone)}"
             )
         examples, labels = listed(examples, "examples"), listed(labels, "labels")
         task = MATCHING if examples and isinstance(examples[0], Match) else CLASSIFICATION
         examples = check_examples(examples, task)
         if len(labels) != len(examples):
             raise DataError(
-                f"{counted(len(examples), 'example')}, but {counted(len(labels), 'label')}"
+                f"there are {counted(len(examples), 'example')}, but "
+                f"{counted(len(labels), 'label')}"
             )
         names, link = _kind_of(labels, label_names, rating, task, exclusive=exclusive)
         texts = unique_texts(examples)
@@ -286,7 +288,7 @@ class HeadTrainingSet:
         elif embeddings is None:
             embeddings = dict(zip(texts, backbone.encode(texts), strict=True))
         if not isinstance(embeddings, Mapping) or any(text not in embeddings for text in texts):
-            raise DataError("embeddings are vectors by text, one for every text of the examples")
+            raise DataError("embeddings must have a vector for every text of the examples")
         distinct = list(dict.fromkeys(examples))
         number = {example: position for position, example in enumerate(distinct)}
         positions = np.array([number[example] for example in examples])
@@ -310,10 +312,12 @@ class HeadTrainingSet:
         rating: tuple[float, float] | None = None,
         exclusive: bool = True,
     ) -> HeadTrainingSet:
-        """Embeddings (n, d) with their labels, for a head without words; maybe memory-mapped.
+        """Gather embeddings (n, d) and their labels, for a head without lexical features.
+
+        The embeddings may be memory-mapped.
 
         Raises:
-            DataError: See ``fit_head``.
+            DataError: The rows are unusable; see ``fit_head``.
         """
         check_arrays(vectors=vectors)
         if vectors.ndim != 2:
@@ -326,7 +330,9 @@ class HeadTrainingSet:
         labels = listed(labels, "labels")
         count = len(vectors)
         if len(labels) != count:
-            raise DataError(f"{counted(count, 'vector')}, but {counted(len(labels), 'label')}")
+            raise DataError(
+                f"there are {counted(count, 'vector')}, but {counted(len(labels), 'label')}"
+            )
         names, link = _kind_of(labels, label_names, rating, CLASSIFICATION, exclusive=exclusive)
         positions = np.arange(count)
         shares, counts, numbers = _shares_of(labels, positions, names, link, rating)
@@ -339,11 +345,11 @@ class HeadTrainingSet:
 def fit_joint_head(
     rows: HeadTrainingSet, step: Callable[[], None] = lambda: None
 ) -> tuple[Head, Joint]:
-    """``fit_head`` with words, and the result of its cross-validation.
+    """Fit a head with lexical features, and return it with the result of its cross-validation.
 
     Args:
         rows: The training data.
-        step: Called after every step of the search, at most ``joint.MOST_STEPS`` times.
+        step: A function called after every step of the search, at most ``joint.MOST_STEPS`` times.
     """
     problem, idf, columns, start = _joint_problem(rows)
     joint = fit_joint(problem, step)
@@ -359,19 +365,19 @@ def left_out_logits(
     penalties: Sequence[float] | None = None,
     step: Callable[[], None] = lambda: None,
 ) -> Floats:
-    """Cross-fitted logits of heads with words, shape (n, C).
+    """Return cross-fitted logits of heads with lexical features, shape (n, C).
 
-    Three heads are fitted to two thirds of the documents each. A row's logits are those of the
-    head that was fitted without its document.
+    Three heads are fitted to two thirds of the documents each. A row's logits come from the head
+    that was fitted without the row's document.
 
     Args:
         rows: The training data.
-        penalties: Penalties of a head fitted to the same rows (``Joint.penalties``); None chooses
-            them first.
-        step: Called after every step of that search, as by ``fit_joint_head``.
+        penalties: Penalties of a head that was fitted to the same rows (``Joint.penalties``); if
+            None, they are chosen first.
+        step: A function called after every step of that search, as by ``fit_joint_head``.
 
     Raises:
-        DataError: There is only one document, or the penalties are of another kind of head.
+        DataError: There is only one document, or the penalties belong to another kind of head.
     """
     problem, *_ = _joint_problem(rows)
     chosen = fit_joint(problem, step).penalties if penalties is None else penalties
@@ -384,17 +390,17 @@ def left_out_logits(
 def _joint_problem(
     rows: HeadTrainingSet,
 ) -> tuple[JointProblem, Vectors, NDArray[np.int64], float]:
-    """The objective of a head with words.
+    """Build the objective of a head with lexical features.
 
     Returns:
-        The objective; the n-grams' frequencies; the n-grams that are in the data, by its columns;
-        and the start weight of u * v.
+        The objective; the n-grams' frequencies; the n-grams that are in the data, in the order of
+        its columns; and the initial weight of u * v.
     """
     documents = [document_of(example) for example in rows.examples]
     number = {text: position for position, text in enumerate(dict.fromkeys(documents))}
     idf = fit_idf(unique_texts(rows.examples))
     zeros = np.zeros((len(rows.shares[0]), BUCKETS), dtype=np.float32)
-    idf = rounded(Lexical(idf, zeros)).idf  # rounded as in a bundle
+    idf = rounded(Lexical(idf, zeros)).idf  # The frequencies are rounded as in a bundle.
     start = _inner_product(rows)
     parts = [rows.inputs]
     if rows.task == MATCHING:
@@ -408,7 +414,7 @@ def _joint_problem(
 
 
 def _inner_product(rows: HeadTrainingSet) -> float:
-    """The multiple of the plain inner product that a matcher shrinks to; a classifier's is 0."""
+    """Return the multiple of the inner product that a matcher shrinks to; 0 for a classifier."""
     if rows.task != MATCHING:
         return 0.0
     theta, *_ = _fit(rows.inputs.sum(axis=1, keepdims=True), rows, 0.0)
@@ -418,14 +424,15 @@ def _inner_product(rows: HeadTrainingSet) -> float:
 def _fit(
     inputs: Vectors, rows: HeadTrainingSet, prior_mean: float
 ) -> tuple[Floats, Floats, float, float]:
-    """Fit a head without words; its theta shrinks to ``prior_mean``.
+    """Fit a head without lexical features, whose theta shrinks to ``prior_mean``.
 
-    The penalty is chosen by leave-one-out for two labels, else by folds: for several logits the
-    one-step approximation of leave-one-out is too optimistic with weak penalties. Of many examples
-    some, drawn, choose it.
+    The penalty is chosen by leave-one-out for two labels, else by folds, because for several logits
+    the one-step approximation of leave-one-out is too optimistic with weak penalties. If there are
+    many examples, the penalty is chosen on a draw of them.
 
     Returns:
-        Theta (C, d), the biases (C,), the weight of |theta|^2, and the mean loss on left-out rows.
+        The weights theta (C, d), the biases (C,), the weight of |theta|^2, and the mean loss on
+        left-out rows.
     """
     offset = np.zeros_like(rows.shares)
     if prior_mean:
@@ -446,23 +453,25 @@ def _kind_of(
     *,
     exclusive: bool,
 ) -> tuple[tuple[HeadLabel, ...], Link]:
-    """All labels, and the link of the fit."""
+    """Return all labels and the link of the fit."""
     names = None if label_names is None else in_one_type(listed(label_names, "label_names"))
     link: Link = LABELS
     exclusive = check_flag(exclusive, "exclusive")
     if rating is not None and not exclusive:
-        raise DataError("labels are ratings or tags, not both: leave rating or exclusive out")
+        raise DataError(
+            "labels must be ratings or tags, not both; pass either rating or exclusive=False"
+        )
     if rating is not None:
         names, link = names or ["rating"], _UNIT
     elif exclusive:
         names = _names(labels, names, task)
     else:
         if any(map(is_missing, labels)):
-            raise DataError("a row without tags has an empty set, not None")
+            raise DataError("a row without tags must have an empty set, not None")
         tags = [tag for label in labels for tag in tags_of(label)]
         names, link = names or in_order(in_one_type(tags)), TAGS
         if not names:
-            raise DataError("no row has a tag: a head needs rows with a tag and rows without")
+            raise DataError("no row has a tag, but a head needs rows with a tag and rows without")
     check_count(names)
     return checked_labels(names), link
 
@@ -474,7 +483,7 @@ def _shares_of(
     link: Link,
     rating: tuple[float, float] | None,
 ) -> tuple[Floats, Floats, _Numbers | None]:
-    """Shares (m, C) and the number of rows (m,) by example; and a rating's scaling."""
+    """Return shares (m, C) and the number of rows (m,) by example, and a rating's scaling."""
     if rating is not None:
         return _scaled(labels, positions, names, rating)
     values = LABELS.numbers(labels, names) if link == LABELS else _tagged(labels, names)
@@ -482,20 +491,20 @@ def _shares_of(
 
 
 def _names(labels: Sequence[Label], names: list[HeadLabel] | None, task: str) -> list[HeadLabel]:
-    """The labels that exclude one another, as given or sorted."""
+    """Return the labels that exclude one another, in the given order or sorted."""
     for position, label in enumerate(labels):
         if not isinstance(label, str) and integer_of(label) is None:
             raise DataError(
-                f"a label is a name, or a whole number that equals it, and that of example "
-                f"{position} is {shown(label)}; other numbers are ratings (rating=), sets of names "
-                "are tags (exclusive=False)"
+                "a label must be a name, or equal to a whole number, but the label of example "
+                f"{position} is {shown(label)}; for ratings pass rating=, for sets of tags "
+                "exclusive=False"
             )
     present = in_order(in_one_type(labels))
     names = present if names is None else names
     if len(names) < 2 or len(present) < 2:
-        raise DataError("a head needs rows of two labels or more")
+        raise DataError("a head needs rows with two labels or more")
     if task == MATCHING and len(names) != 2:
-        raise DataError("a matcher has two labels")
+        raise DataError("a matcher must have two labels")
     return names
 
 
@@ -505,14 +514,16 @@ def _scaled(
     names: Sequence[HeadLabel],
     rating: tuple[float, float],
 ) -> tuple[Floats, Floats, _Numbers]:
-    """Scaled means (m, 1), the number of rows (m,) by example, and the scaling."""
+    """Return scaled means (m, 1) and the number of rows (m,) by example, and the scaling."""
     ends = listed(rating, "rating")
     if len(ends) != 2:
-        raise DataError("rating is the least and the largest number, as (1, 5)")
+        raise DataError("rating must be the least and the largest number, such as (1, 5)")
     low, high = ends
     values = rating_of(low, high).numbers(labels, names)[:, 0]
     if np.isnan(values).any() or not np.ptp(values):
-        raise DataError("a head of ratings needs a number in each row, and two different ones")
+        raise DataError(
+            "a head of ratings needs a number in each row, and at least two different numbers"
+        )
     mean, deviation = float(values.mean()), float(values.std())
     values = (values - mean) / deviation
     means, counts = _means(values[:, None], positions)
@@ -521,19 +532,19 @@ def _scaled(
 
 
 def _tagged(labels: Sequence[Label], names: Sequence[HeadLabel]) -> Floats:
-    """Rows' tags, 0 or 1, (n, C)."""
+    """Return the rows' tags, 0 or 1, (n, C)."""
     values = TAGS.numbers(labels, names)
     for number, share in enumerate(values.mean(axis=0), start=1):
         if not 0 < share < 1:
             raise DataError(
-                f"tag {number} of {len(names)} is of {'all rows' if share else 'no row'}: a head "
-                "needs rows with it and rows without"
+                f"tag {number} of {len(names)} belongs to {'all rows' if share else 'no row'}; a "
+                "head needs rows with it and rows without"
             )
     return values
 
 
 def _means(values: Floats, positions: NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """Means (m, C) and the number of rows (m,) by example."""
+    """Return means (m, C) and the number of rows (m,) by example."""
     counts = np.bincount(positions).astype(np.float64)
     sums = [np.bincount(positions, column) for column in values.T]
     return np.column_stack(sums) / counts[:, None], counts

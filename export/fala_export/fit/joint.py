@@ -1,12 +1,12 @@
-"""A head on embeddings and words together, with penalties from cross-validation.
+"""Fit a head to embeddings and n-grams together, with penalties from cross-validation.
 
     minimize  sum_i s_i L(y_i, z_i) + sum_k kappa_k |w_k|^2 / (2 r_k),
     z = z_0 + sum_k w_k . x_k + b
 
-with the link's loss L (the cross-entropy of labels, or a rating's squared error) and the blocks k:
-the embeddings' parts, then the n-grams. kappa_k is the mean squared length of the centred x_k, so
-r_k is the prior variance of block k's logits. As multiples of the mean loss the penalties are
-l_k = kappa_k / (2 r_k sum_i s_i).
+L is the link's loss (the cross-entropy of labels, or a rating's squared error), and the blocks k
+are the parts of the embeddings, then the n-grams. kappa_k is the mean squared length of the centred
+x_k, so r_k is the prior variance of block k's logits. As multiples of the mean loss, the penalties
+are l_k = kappa_k / (2 r_k sum_i s_i).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from fala_export.fit.joint_rows import JointProblem
 from fala_export.people.draw import searched
 from fala_export.people.fold import folds_of
 
-#: The most points of the search that a progress bar counts; usual are 10 to 25.
+#: Most points of the search, for the progress bar; 10 to 25 are usual.
 MOST_STEPS = 30
 
-# A block's r is 10^(k / 2) with one of these k: coarse, as the minimum is flat.
+# A block's r is 10^(k / 2) with one of these k. The grid is coarse, because the minimum is flat.
 _GRID = range(-6, 9)
 _START = {"dense": 0, "words": 0}
 _ROUNDS = 2
@@ -40,18 +40,18 @@ _SEARCH, _FINAL = 1e-2, 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Joint:
-    """A joint fit.
+    """The result of a joint fit.
 
     Attributes:
-        weight: w, shape (C, D), of the concatenated embeddings' parts.
-        words: v, shape (C, width of the n-grams).
-        bias: b, shape (C,).
+        weight: The weights w of the concatenated parts of the embeddings, shape (C, D).
+        words: The weights v of the n-grams, shape (C, number of n-grams).
+        bias: The biases b, shape (C,).
         logits: The examples' logits, shape (n, C).
-        penalties: l_k by block, in units of the mean cross-entropy.
-        loss: Mean loss on left-out documents, in nats a row; None if there is only one document.
-        loss_without: The same for the best fit without the words.
-        margins: Half of the 95 % intervals of both, over documents.
-        documents: How many documents were left out in turn.
+        penalties: The penalties l_k by block, in units of the mean cross-entropy.
+        loss: Mean loss on left-out documents, in nats per row; None if there is only one document.
+        loss_without: Mean loss on left-out documents of the best fit without n-grams.
+        margins: Halves of both losses' 95 % intervals over documents.
+        documents: Number of documents that were left out in turn.
         buckets: Number of n-grams with a weight.
         link: The meaning of the logits.
     """
@@ -69,11 +69,11 @@ class Joint:
     link: Link
 
     def details(self) -> dict[str, Any]:
-        """The fit's record in a manifest."""
+        """Return the fit's record for a manifest."""
         losses = {"with_words": self.loss, "without_words": self.loss_without}
         margins = dict(zip(losses, self.margins, strict=True))
         measure = self.link.measure
-        if self.link.kind == "rating":  # the fit is in units of their deviation
+        if self.link.kind == "rating":  # The fit is in units of the ratings' standard deviation.
             measure = "half the squared error, by the ratings' variance,"
         return {
             "buckets": self.buckets,
@@ -92,7 +92,7 @@ def fit_joint(problem: JointProblem, step: Callable[[], None] = lambda: None) ->
 
     Args:
         problem: The training data.
-        step: Called after every point of the search, at most ``MOST_STEPS`` times.
+        step: A function called after every point of the search, at most ``MOST_STEPS`` times.
     """
     with one_blas_thread():
         subset = searched(len(problem))
@@ -100,7 +100,7 @@ def fit_joint(problem: JointProblem, step: Callable[[], None] = lambda: None) ->
         chosen, loss, loss_without = search.run()
         margins = search.margin_of(loss), search.margin_of(loss_without)
         documents = len(np.unique(search.problem.documents))
-        del search  # and what it computed of a subset
+        del search  # This frees what the search computed for a subset.
         scales = [10.0 ** (k / 2) for k in chosen]
         point, logits = problem.minimize(scales, np.ones(len(problem)), None, _FINAL)
         total = float(problem.evidence.label_weights.sum())
@@ -114,21 +114,24 @@ def fit_joint(problem: JointProblem, step: Callable[[], None] = lambda: None) ->
 
 
 def left_out(problem: JointProblem, penalties: Sequence[float]) -> Floats:
-    """Cross-fitted logits: each example's by a fit to other documents, shape (n, C).
+    """Return cross-fitted logits: each example's logits by a fit to other documents, shape (n, C).
 
     Args:
         problem: The training data; each fit uses two thirds of the documents.
-        penalties: l_k by block, as chosen by ``fit_joint`` on all documents.
+        penalties: The penalties l_k by block, as ``fit_joint`` chose them on all documents.
 
     Raises:
-        DataError: There is only one document, or not one penalty for each block.
+        DataError: There is only one document, or the number of penalties is not that of the blocks.
     """
     blocks = len(problem.parts) + 1
     if len(penalties) != blocks:
-        raise DataError(f"penalties for {len(penalties)} blocks of features, not for {blocks}")
+        raise DataError(
+            f"there must be a penalty for each of the {blocks} blocks of features, not "
+            f"{len(penalties)} penalties"
+        )
     sets = _sets(problem)
     if len(sets) < 2:
-        raise DataError("leaving documents out needs two documents or more")
+        raise DataError("leaving documents out needs at least two documents")
     with one_blas_thread():
         total = float(problem.evidence.label_weights.sum())
         scales = [
@@ -143,13 +146,13 @@ def left_out(problem: JointProblem, penalties: Sequence[float]) -> Floats:
 
 
 def _sets(problem: JointProblem) -> Floats:
-    """Each fold's training set: 1 for its examples, 0 for those of left-out documents."""
+    """Return each fold's training set: 1 for its examples, 0 for those of left-out documents."""
     folds = folds_of(problem.documents)
     return np.asarray(folds != np.arange(folds.max() + 1)[:, None], dtype=np.float64)
 
 
 class _Search:
-    """Coordinate search for the scale of every block, by the loss on left-out documents."""
+    """A coordinate search for each block's prior variance, by the loss on left-out documents."""
 
     def __init__(self, problem: JointProblem, step: Callable[[], None]) -> None:
         self.problem = problem
@@ -160,7 +163,7 @@ class _Search:
         self._starts: list[Floats | None] = [None] * len(self._sets)
 
     def run(self) -> tuple[list[int], float | None, float | None]:
-        """The chosen points of the grid by block, and the losses with and without the words."""
+        """Return the chosen grid points by block, and the losses with and without n-grams."""
         blocks = len(self.problem.kappas)
         dense: list[int | None] = [_START["dense"]] * (blocks - 1)
         if len(self._sets) < 2:
@@ -171,7 +174,7 @@ class _Search:
         return [k for k in point if k is not None], loss, without
 
     def margin_of(self, loss: float | None) -> float | None:
-        """Half of the 95 % interval of a loss, over documents."""
+        """Return half of the 95 % interval of a loss, over documents."""
         return None if loss is None else self._margins[loss]
 
     def _descend(

@@ -1,4 +1,4 @@
-"""The rows of a joint head, in coordinates in which the Hessian is nearly diagonal."""
+"""Store a joint head's rows in coordinates in which the Hessian is nearly diagonal."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from fala_export.people.draw import FEW
 if TYPE_CHECKING:
     from scipy.sparse import csc_array, csr_array
 
-_LEAST_DOCUMENTS = 2  # an n-gram of only one public text predicts nothing
+_LEAST_DOCUMENTS = 2  # An n-gram of only one public text predicts nothing.
 # Standard deviation of a practically free bias.
 _FREE = 100.0
-# From a start at 0 the curvature is recomputed at these tolerances.
+# When the search starts at 0, the curvature is recomputed at these tolerances.
 _STAGES = (0.1, 1e-2)
 
 
@@ -32,15 +32,15 @@ _STAGES = (0.1, 1e-2)
 class JointProblem:
     """The joint head's objective, minimized by the solver's Newton method.
 
-    Each dense part is centred and rotated to its principal axes. The n-grams of two documents or
-    more are centred in each multiplication.
+    Each dense part is centred and rotated to its principal axes. The n-grams that occur in at least
+    two documents are centred in each multiplication.
 
     Attributes:
-        parts: The embeddings' parts, shapes (n, d_k).
+        parts: The parts of the embeddings, shapes (n, d_k).
         words: The n-grams of n examples.
-        evidence: Their labels y, and s, the number of rows of each example.
-        documents: The index of each example's document, shape (n,): a document is in one fold.
-        start: z_0 by example, shape (n,): the logits to which the weights shrink.
+        evidence: The examples' labels y, and the number s of rows of each example.
+        documents: The index of each example's document, shape (n,); a document belongs to one fold.
+        start: The logits z_0 by example to which the weights shrink, shape (n,).
     """
 
     parts: Sequence[Vectors]
@@ -53,7 +53,7 @@ class JointProblem:
         return len(self.start)
 
     def take(self, rows: NDArray[np.int64]) -> JointProblem:
-        """The objective of some of the examples."""
+        """Return the objective of a subset of the examples."""
         return JointProblem(
             [part[rows] for part in self.parts], self.words.take(rows), self.evidence.take(rows),
             self.documents[rows], self.start[rows],
@@ -71,12 +71,12 @@ class JointProblem:
 
     @cached_property
     def _principal(self) -> list[tuple[StreamedRows, Floats]]:
-        """Each dense part along its principal axes, and the sums of squares along these."""
+        """Each dense part along its principal axes, and the sums of squares along them."""
         return [StreamedRows.principal(part) for part in self.parts]
 
     @cached_property
     def _centred(self) -> CentredRows:
-        """The n-grams with a weight."""
+        """The centred rows of the n-grams with a weight."""
         words = self.words
         if not np.array_equal(self.ngrams, np.arange(words.width)):
             words = _columns(words, self.ngrams)
@@ -90,7 +90,7 @@ class JointProblem:
 
     @cached_property
     def _rows(self) -> tuple[tuple[DenseRows | CentredRows, ...], ...]:
-        """The blocks' rows, exact and with quicker products: far from the minimum these do."""
+        """The blocks' rows, exact and with quicker products, which suffice far from the minimum."""
         few = len(self) <= FEW
         parts = [rows.written() if few else rows for rows, _ in self._principal]
         both = (*parts, self._centred), (*(_single(rows) for rows in parts), self._centred)
@@ -102,10 +102,10 @@ class JointProblem:
         """Minimize the objective.
 
         Args:
-            scales: r by block; 0 omits a block.
+            scales: The prior variances r by block; 0 omits a block.
             weights: Factors of s for every example, shape (n,).
-            start: The start, shape (C, columns); None is 0.
-            tolerance: It ends when the next step would change logits by less than this share.
+            start: The point to start from, shape (C, columns); None starts at 0.
+            tolerance: The fit ends when the next step would change logits by less than this share.
 
         Returns:
             The weights and the bias of every logit, shape (C, columns), and the logits, (n, C).
@@ -122,7 +122,7 @@ class JointProblem:
         if start is not None:
             point[:, :-1] = np.divide(start, roots, out=np.zeros_like(start), where=roots > 0)
             tolerances = [tolerance]
-        # The diagonal of the Hessian at one curvature; the problem's slope has no column.
+        # This is the Hessian's diagonal at one curvature; the problem's slope has no column.
         squares = np.append(np.concatenate(self._squares), len(self)) * roots**2
         for near in tolerances:
             problem = exact.over(quick) if near >= _STAGES[-1] else exact
@@ -136,7 +136,8 @@ class JointProblem:
         """Convert a point (C, columns) to weights of the original features.
 
         Returns:
-            Weights of the dense parts, (C, D), and the n-grams, (C, width); biases, (C,).
+            The weights of the dense parts, (C, D); those of the n-grams, (C, width); and biases,
+            (C,).
         """
         sizes = [len(square) for square in self._squares]
         *dense, words, bias = np.split(point, np.cumsum(sizes), axis=1)
@@ -151,16 +152,17 @@ class JointProblem:
 
 
 def _single(rows: DenseRows | StreamedRows) -> DenseRows | StreamedRows:
-    """The same rows with quicker products, in float32."""
+    """Return the same rows with quicker products, in float32."""
     if isinstance(rows, DenseRows):
         return DenseRows(rows.matrix.astype(np.float32))
     return replace(rows, precise=False)
 
 
 class _ByScipy(SparseRows):
-    """Rows with products by SciPy, in half the time of NumPy's sums.
+    """Rows with products by SciPy, which take half the time of NumPy's sums.
 
-    Of many rows the products are of some at a time: SciPy's arrays are in float64.
+    If there are many rows, the products are computed for some at a time, because SciPy's arrays are
+    in float64.
     """
 
     @cached_property
@@ -169,7 +171,7 @@ class _ByScipy(SparseRows):
         return matrix, matrix.T.tocsr()
 
     def _arrays(self) -> Iterator[tuple[slice, csr_array, csr_array | csc_array]]:
-        """Slices of the rows, with their array and its transpose."""
+        """Yield slices of the rows, with their array and its transpose."""
         for part in parts_of(len(self), FEW):
             if len(self) <= FEW:
                 yield part, *self._kept
@@ -178,12 +180,12 @@ class _ByScipy(SparseRows):
                 yield part, matrix, matrix.T
 
     def times(self, weight: NDArray[np.floating]) -> Floats:
-        """See ``SparseRows``."""
+        """Return the logits of a weight; see ``SparseRows``."""
         columns = np.ascontiguousarray(weight.T)
         return np.concatenate([matrix @ columns for _, matrix, _ in self._arrays()])
 
     def gather(self, numbers: Floats) -> Floats:
-        """See ``SparseRows``."""
+        """Return weighted sums of the rows; see ``SparseRows``."""
         sums = np.zeros((self.width, numbers.shape[1]))
         for part, _, transposed in self._arrays():
             sums += transposed @ numbers[part]
@@ -198,7 +200,7 @@ def sparse_array(rows: SparseRows) -> csr_array:
     """
     from scipy.sparse import csr_array
 
-    # SciPy uses the wider of two index types for both; 64 bits are half as fast.
+    # SciPy uses the wider of two index types for both, and 64-bit indices are half as fast.
     index = np.int32 if len(rows.buckets) <= np.iinfo(np.int32).max else np.int64
     columns, starts = rows.buckets.astype(index, copy=False), rows.starts.astype(index)
     values = rows.values.astype(np.float64)
@@ -206,14 +208,14 @@ def sparse_array(rows: SparseRows) -> csr_array:
 
 
 def _between(rows: SparseRows, part: slice) -> SparseRows:
-    """A slice of the rows, without a copy of their numbers."""
+    """Return a slice of the rows, without a copy of their numbers."""
     starts = rows.starts[part.start : part.stop + 1]
     numbers = slice(starts[0], starts[-1])
     return SparseRows(starts - starts[0], rows.buckets[numbers], rows.values[numbers], rows.width)
 
 
 def _squares(centred: CentredRows) -> Floats:
-    """The sums of squares of centred rows by column, shape (p,)."""
+    """Return the sums of squares of centred rows by column, shape (p,)."""
     rows = centred.rows
     sums = np.zeros(rows.width)
     for part in parts_of(len(rows), FEW):
@@ -223,15 +225,16 @@ def _squares(centred: CentredRows) -> Floats:
 
 
 def frequent(words: SparseRows, documents: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The n-grams of two documents or more, the most frequent first.
+    """Return the n-grams of at least two documents, the most frequent first.
 
-    In this order the weights of frequent ones are close in memory.
+    In this order, the weights of frequent n-grams are close in memory.
 
     Args:
         words: The n-grams of n examples.
         documents: The number of each example's document, shape (n,).
     """
-    # By document, not by example: a film that a thousand people saw is one text.
+    # N-grams are counted by document, not by example: a film that a thousand people saw is one
+    # text.
     first = np.unique(documents, return_index=True)[1]
     if len(first) < len(words):
         words = words.take(first)
@@ -243,7 +246,10 @@ def frequent(words: SparseRows, documents: NDArray[np.int64]) -> NDArray[np.int6
 
 
 def narrowed(words: SparseRows, chosen: NDArray[np.int64]) -> SparseRows:
-    """Some of the columns, numbered in their order; written in place of all, to save memory."""
+    """Return some of the columns, numbered in their order.
+
+    They overwrite the original columns, to save memory.
+    """
     numbers = _numbers(words, chosen)
     starts, at = [np.zeros(1, dtype=np.intp)], 0
     for part in parts_of(len(words), FEW):
@@ -256,19 +262,19 @@ def narrowed(words: SparseRows, chosen: NDArray[np.int64]) -> SparseRows:
 
 
 def _columns(words: SparseRows, chosen: NDArray[np.int64]) -> SparseRows:
-    """Some of the columns, numbered in their order."""
+    """Return some of the columns, numbered in their order."""
     return _some_columns(words, _numbers(words, chosen), len(chosen))
 
 
 def _numbers(words: SparseRows, chosen: NDArray[np.int64]) -> NDArray[np.int32]:
-    """The new number of each column; -1 for those that are not chosen."""
+    """Return the new number of each column; -1 for columns that are not chosen."""
     numbers = np.full(words.width, -1, dtype=np.int32)
     numbers[chosen] = np.arange(len(chosen))
     return numbers
 
 
 def _by_scipy(rows: SparseRows) -> SparseRows:
-    """The rows with SciPy's products; unchanged in a base install."""
+    """Return the rows with SciPy's products, or unchanged in a base install."""
     try:
         import scipy.sparse  # noqa: F401
     except ImportError:

@@ -1,7 +1,7 @@
-"""Cross-fitted logits of public rows: by heads that were not fitted to the rows' documents.
+"""Compute cross-fitted logits of public rows, by heads that were fitted to other documents.
 
-A head overfits its training rows: there people seem to differ from it less than they do, and its
-logits seem more reliable than on a device.
+A head overfits its training rows. On those rows, people seem to differ from it less than they do,
+and its logits seem more reliable than on a device.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fala_export.people.fold import folds_of
 from fala_export.recipe.record import TrainingRecord
 from fala_export.rows.table import coded
 
-#: Shows the progress of a step of some name and length; its value has ``update(n)``.
+#: Shows the progress of a step with a name and a length; its value has ``update(n)``.
 Show: TypeAlias = Callable[[str, int], AbstractContextManager[Any]]
 
 
@@ -37,24 +37,24 @@ def cross_fitted_logits(
     embeddings: Mapping[str, Vectors],
     show: Show,
 ) -> Floats:
-    """Logits by heads of the same kind, each fitted to two thirds of the documents.
+    """Return logits by heads of the same kind, each fitted to two thirds of the documents.
 
-    A row's head is fitted without its document. If the backbone was trained with the head, the
-    logits are the head's own: other heads on these embeddings would overfit more.
+    A row's head is fitted without the row's document. If the backbone was trained with the head,
+    the head's own logits are returned, because other heads on these embeddings would overfit more.
 
     Args:
         bundle: The release.
-        head: Its head.
+        head: The release's head.
         examples: n examples.
-        labels: Their labels.
-        embeddings: Embeddings of their texts.
-        show: Shows progress.
+        labels: The labels of the examples.
+        embeddings: The embeddings of the examples' texts.
+        show: A function that shows progress.
 
     Returns:
-        Shape (n, C).
+        The logits, shape (n, C).
 
     Raises:
-        DataError: The rows have one document, or two thirds of them have one label.
+        DataError: The rows have only one document, or two thirds of them have only one label.
     """
     record = TrainingRecord.of(bundle)
     if record.trained:
@@ -78,19 +78,19 @@ def logits_of_left_out(
     penalties: Sequence[float] | None,
     show: Show,
 ) -> Floats:
-    """``cross_fitted_logits`` of a backbone that was not trained.
+    """Return ``cross_fitted_logits`` for a backbone that was not trained.
 
     Args:
         backbone: The backbone.
-        head: A head in closed form.
+        head: A head fitted in closed form.
         examples: n examples.
-        labels: Their labels.
-        embeddings: Embeddings of their texts.
-        penalties: Of a head with words; None chooses them again.
-        show: Shows progress.
+        labels: The labels of the examples.
+        embeddings: The embeddings of the examples' texts.
+        penalties: The penalties of a head with lexical features; if None, they are chosen again.
+        show: A function that shows progress.
 
     Raises:
-        DataError: See ``cross_fitted_logits``.
+        DataError: The rows have too few documents or labels; see ``cross_fitted_logits``.
     """
     if head.lexical is None:
         return _of_plain_heads(backbone, head, examples, labels, embeddings)
@@ -115,7 +115,7 @@ def _of_plain_heads(
     for fold in range(folds.max() + 1):
         rest = [(example, label) for number, example, label in rows if number != fold]
         if not rest:
-            raise DataError("leaving documents out needs two documents or more")
+            raise DataError("leaving documents out needs at least two documents")
         training_examples, training_labels = zip(*rest, strict=True)
         fitted = fit_head(
             backbone, training_examples, training_labels,

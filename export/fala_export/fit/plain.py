@@ -1,4 +1,4 @@
-"""A head without words: its objective, and the choice of its penalty.
+"""Fit a head without lexical features: its objective, and the choice of its penalty.
 
 minimize  sum_i s_i L(y_i, z_i) + penalty |theta - mean|^2,    z = offset + (theta - mean) . x + b
 """
@@ -20,13 +20,13 @@ from fala.solver.newton import Evidence, Problem, newton
 from fala_export.fit.streamed_rows import WithBias
 from fala_export.people.fold import folds_of
 
-# As multiples of the inputs' mean squared length. With many public rows the best penalties are
-# smaller than a device's.
+# Penalties as multiples of the inputs' mean squared length. With many public rows, the best
+# penalties are smaller than on a device.
 _GRID = np.logspace(-6, 1, 15)
 
 # Standard deviation of a practically free bias.
 _FREE = 100.0
-# The ratio to the least loss at which the search for a penalty ends.
+# Ratio to the least loss at which the search for a penalty ends.
 _ENOUGH = 1.1
 # A fit ends when the next step would change logits by less than this share.
 _TOLERANCE = 1e-8
@@ -34,10 +34,10 @@ _TOLERANCE = 1e-8
 
 @dataclass(frozen=True, eq=False)
 class PlainProblem:
-    """The objective of a head without words, at any penalty.
+    """The objective of a head without lexical features, at any penalty.
 
     Attributes:
-        inputs: Shape (n, d).
+        inputs: The inputs, shape (n, d).
         offset: The logits at the mean of the weights' prior, shape (n, C).
         evidence: The labels.
     """
@@ -47,11 +47,11 @@ class PlainProblem:
     evidence: Evidence
 
     def take(self, rows: NDArray[np.int64]) -> PlainProblem:
-        """Some of the examples."""
+        """Return the objective of a subset of the examples."""
         return PlainProblem(self.inputs[rows], self.offset[rows], self.evidence.take(rows))
 
     def chosen_penalty(self) -> tuple[float, float]:
-        """The weight of |theta|^2 with the least mean loss on left-out rows, and this loss."""
+        """Return the weight of |theta|^2 with the least mean left-out loss, and this loss."""
         few = replace(self, inputs=self.inputs.astype(np.float64))
         scale = float(np.mean(few.inputs**2)) * few.inputs.shape[1] or 1.0
         one_by_one = few.offset.shape[1] == 1 and few.evidence.link.kind != "rating"
@@ -66,14 +66,14 @@ class PlainProblem:
         return best, least
 
     def _one_by_one(self, penalty: float) -> Floats:
-        """Each example's logits by the others, by one step from the minimum, (n, C)."""
+        """Return each example's leave-one-out logits, by one step from the minimum, (n, C)."""
         x = self.inputs / math.sqrt(2 * penalty)
         rows = DenseRows(np.hstack([x, np.full((len(x), 1), _FREE)]))
         problem = Problem(rows, np.zeros_like(self.offset), self.offset, self.evidence)
         return minimize(problem).left_out
 
     def _by_folds(self, penalty: float) -> Floats:
-        """Each example's logits by fits to the other folds, (n, C)."""
+        """Return each example's logits by fits to the other folds, (n, C)."""
         folds = folds_of(np.arange(len(self.inputs)))
         z = np.zeros_like(self.offset)
         for number in range(folds.max(initial=-1) + 1):
@@ -84,7 +84,7 @@ class PlainProblem:
         return z
 
     def minimum(self, penalty: float) -> Floats:
-        """The minimum of J, by one factor for all logits; shape (C, d + 2)."""
+        """Return the minimum of J, by one factor for all logits; shape (C, d + 2)."""
         problem = self.problem(penalty)
         weights = self.evidence.curvature_at(self.offset)
         hessian = problem.rows.products(weights)
@@ -94,11 +94,11 @@ class PlainProblem:
         return newton(problem, problem.start, lambda _: solve, tolerance=_TOLERANCE).point
 
     def problem(self, penalty: float) -> Problem[WithBias]:
-        """J, with |delta|^2 / 2 = penalty |theta|^2 and a practically free bias."""
+        """Return J, with |delta|^2 / 2 = penalty |theta|^2 and a practically free bias."""
         rows = WithBias(self.inputs, 1 / math.sqrt(2 * penalty), _FREE)
         return Problem(rows, np.zeros_like(self.offset), self.offset, self.evidence)
 
     def weights(self, penalty: float) -> tuple[Floats, Floats]:
-        """Theta less its prior's mean, (C, d), and the biases, (C,), at the minimum."""
+        """Return theta minus its prior's mean, (C, d), and the biases, (C,), at the minimum."""
         point = self.minimum(penalty)
         return point[:, :-2] / math.sqrt(2 * penalty), _FREE * point[:, -2]

@@ -1,4 +1,4 @@
-"""A release's logits for a few texts, which devices compare before they install it."""
+"""Record a release's logits for a few texts, which devices compare before they install it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _DIGITS = 3
 
 
 def expected_answers(backbone: Backbone, head: Head) -> dict[str, Any]:
-    """The vendor's logits, for ``probes`` in the manifest's details.
+    """Return the vendor's logits, for ``probes`` in the manifest's details.
 
-    A device rejects the release if its logits differ by more than between processors.
+    A device rejects the release if its logits differ by more than they may between processors.
 
     Args:
         backbone: The release's backbone, as on a device.
-        head: Its head.
+        head: The release's head.
 
     Returns:
-        ``texts``, and ``logits``: C numbers for each text.
+        A dictionary with ``texts`` and ``logits``: C numbers for each text.
     """
     embeddings = dict(zip(_TEXTS, backbone.encode(_TEXTS), strict=True))
     matching = head.task == MATCHING

@@ -1,4 +1,7 @@
-"""The fit's scales with the least loss on public annotators, by number of labels."""
+"""Choose the fit's scales (prior variances) with the least loss on public annotators.
+
+Scales are chosen by number of labels.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +21,20 @@ from fala.text.sparse_rows import SparseRows
 from fala_export.fit.devices import Devices
 from fala_export.people.draw import LEAST_ROWS, drawn
 
-#: The numbers of labels for which scales are chosen.
+#: Numbers of labels for which scales are chosen.
 NUMBERS_OF_LABELS = (10, 20, 50, 100, 200)
-#: The compared multiples of a default scale. 0 fixes the vendor's value: a block may have no
-#: information about people, or people the vendor's bias.
+#: The multiples of a default scale that are compared. 0 fixes the vendor's value, because a block
+#: may have no information about people, or people may have the vendor's bias.
 MULTIPLES = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
-#: The compared shares of the full fit, beside the default one.
+#: The mixing weights (shares of the full fit) that are compared, in addition to the default one.
 MIXING_SHARES = (0.0, 0.5, 1.0)
-#: That many annotators are enough for a coarse grid; more would only cost time.
+#: This many annotators are enough for a coarse grid; more would only cost time.
 MOST_ANNOTATORS = 200
-# Of one annotator that many groups of labels, and rows of all, for one number of labels.
+# The most groups of labels of one annotator, and the most rows in all, for one number of labels.
 _MOST_GROUPS, _MOST_ROWS = 4, 20_000
 # Each scale is chosen once with the others at their start, and again with the chosen ones.
 _SWEEPS = 2
-# A change of a scale lowers the loss by that many standard errors over people.
+# A scale changes only if the loss falls by this many standard errors over people.
 _CLEAR = 2.0
 
 
@@ -45,16 +48,16 @@ def annotated_set(
 ) -> tuple[TrainingSet, list[str]]:
     """Return the labels of public annotators as a training set, and each row's annotator.
 
-    The vendor's logits are a fixed first block, as they need not be the head's own. The rows are in
-    an order that depends neither on the file's nor on which label comes first.
+    The vendor's logits are a fixed first block, because they need not be the head's own. The order
+    of the rows depends neither on the file's order nor on which label comes first.
 
     Args:
         head: The head.
-        inputs: ``Head.inputs``, shape (n, D).
-        words: ``Head.ngrams``.
-        logits: ``cross_fitted_logits``, shape (n, C).
-        labels: ``Head.label_shares``, shape (n, C).
-        names: Each row's annotator.
+        inputs: The inputs from ``Head.inputs``, shape (n, D).
+        words: The n-grams from ``Head.ngrams``.
+        logits: The logits from ``cross_fitted_logits``, shape (n, C).
+        labels: The labels from ``Head.label_shares``, shape (n, C).
+        names: The annotator of each row.
     """
     head_logits = Block(Inputs(logits.astype(np.float32)), np.eye(len(head.bias), dtype=np.float32))
     blocks = [
@@ -69,7 +72,7 @@ def annotated_set(
 
 
 def rows_by_name(names: Sequence[str | None], least: int) -> dict[str, NDArray[np.int64]]:
-    """Return the positions of the rows of every annotator with at least that many."""
+    """Return the positions of the rows of every annotator with at least ``least`` rows."""
     positions: dict[str, list[int]] = {}
     for position, name in enumerate(names):
         if name is not None:
@@ -82,14 +85,14 @@ def rows_by_name(names: Sequence[str | None], least: int) -> dict[str, NDArray[n
 
 
 def training_sets(rows: TrainingSet, names: Sequence[str], labels: int) -> list[list[TrainingSet]]:
-    """Devices' training sets with some number of labels, by annotator.
+    """Draw devices' training sets with a given number of labels, by annotator.
 
-    An annotator's rows are drawn into groups of this number. A group is a device. Of very many
-    annotators some are drawn.
+    An annotator's rows are drawn into groups of this number, and each group is a device. If there
+    are very many annotators, some are drawn.
 
     Args:
         rows: The annotators' rows, from ``annotated_set``.
-        names: Each row's annotator.
+        names: The annotator of each row.
         labels: The number of labels.
     """
     enough = rows_by_name(names, max(labels, LEAST_ROWS))
@@ -105,7 +108,7 @@ def training_sets(rows: TrainingSet, names: Sequence[str], labels: int) -> list[
 
 
 def trials(blocks: int) -> int:
-    """The most fits that ``choose_scales`` tries, for a head with that many blocks."""
+    """Return the most fits that ``choose_scales`` tries for a head with this many blocks."""
     return _SWEEPS * (blocks + 2) * len(MULTIPLES)
 
 
@@ -114,19 +117,19 @@ def choose_scales(
     labels: int,
     tick: Callable[[int], None] = lambda _: None,
 ) -> Scales:
-    """The scales with the least leave-one-out loss of people with some number of labels.
+    """Choose the scales with the least leave-one-out loss of people with a given number of labels.
 
-    The loss is that of the full fit; people count equally. The scales are chosen one by one, from
-    a device's default scales, in two sweeps. In a grid the search goes from the current scale to
-    its neighbours: the loss has one minimum, as a too small and a too large scale are both worse.
-    A scale changes only if the loss falls by more than two standard errors over people: with few of
-    them the defaults, which are from many data sets, are better than what these people show by
-    chance. Last, the mixing weight is chosen likewise.
+    The loss is the full fit's, and people count equally. The scales are chosen one by one, from a
+    device's default scales, in two sweeps. In a grid, the search goes from the current scale to its
+    neighbours, because the loss has one minimum: a scale that is too small and one that is too
+    large are both worse. A scale changes only if the loss falls by more than two standard errors
+    over people. With few people, the defaults, which come from many data sets, are better than what
+    these people show by chance. Finally, the mixing weight is chosen in the same way.
 
     Args:
-        people: ``training_sets``, of two people or more.
-        labels: Their number of labels.
-        tick: Called with the number of new trials, ``trials`` for each person in all.
+        people: The ``training_sets`` of at least two people.
+        labels: The number of labels of each training set.
+        tick: A function called with the number of new trials, ``trials`` for each person in all.
     """
     minima: Floats | None = None
     devices = Devices.of(people)
@@ -135,7 +138,7 @@ def choose_scales(
     start = scales_at(default_scales(blocks), labels)
 
     def by_share(numbers: tuple[float, ...], shares: tuple[float, ...]) -> Floats:
-        """The mean loss of each person at each share of the full fit, shape (people, shares)."""
+        """Return each person's mean loss at each mixing weight, shape (people, shares)."""
         nonlocal minima
         with one_blas_thread():
             scales = beside_vendor(Scales.of_numbers(numbers))
@@ -143,7 +146,7 @@ def choose_scales(
         return losses
 
     def losses(numbers: tuple[float, ...]) -> Floats:
-        """The mean loss of each person by the full fit."""
+        """Return each person's mean loss by the full fit."""
         if numbers not in known:
             known[numbers] = by_share(numbers, (1.0,))[:, 0]
             tick(len(people))
@@ -152,7 +155,7 @@ def choose_scales(
     best = start.numbers
     for _ in range(_SWEEPS):
         before = best
-        for index in reversed(range(len(best))):  # the bias first: it matters most
+        for index in reversed(range(len(best))):  # The bias comes first, because it matters most.
             best = _descend(best, index, start.numbers[index], losses)
         if best == before:
             break
@@ -166,12 +169,12 @@ def choose_scales(
 
 
 def beside_vendor(scales: Scales) -> Scales:
-    """The scales with one of 0 for the fixed first block of ``training_sets``."""
+    """Add a scale of 0 for the fixed first block of ``training_sets``."""
     return replace(scales, blocks=(0.0, *scales.blocks))
 
 
 def _is_lower(losses: Floats, than: Floats) -> bool:
-    """Whether people's losses are lower by more than ``_CLEAR`` standard errors of the mean."""
+    """Return whether the losses are lower by more than ``_CLEAR`` standard errors of the mean."""
     gains = than - losses
     return bool(gains.mean() > _CLEAR * gains.std(ddof=1) / np.sqrt(len(gains)))
 

@@ -1,4 +1,4 @@
-"""Rows of very many examples: kept in float32, with products in float64, some rows at a time."""
+"""Store rows of very many examples in float32, with products in float64, in parts."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from fala.model.heads import Vectors
 from fala.model.losses import Floats
 from fala.solver.design import DenseRows
 
-#: Rows that are converted to float64 at a time.
+#: Number of rows that are converted to float64 at a time.
 TOGETHER = 4_096
 
 
 def parts_of(count: int, together: int | None = None) -> Iterator[slice]:
-    """Slices of some rows, one after another; each of ``TOGETHER`` rows by default."""
+    """Yield consecutive slices of rows; each has ``TOGETHER`` rows by default."""
     together = together or TOGETHER
     return (slice(first, first + together) for first in range(0, count, together))
 
 
 @dataclass(frozen=True, eq=False)
 class StreamedRows:
-    """Dense rows R = (X - c) A, of which only X is written out.
+    """Dense rows R = (X - c) A, of which only X is stored.
 
     Attributes:
-        matrix: X, shape (n, d); it may be memory-mapped.
-        centre: c, shape (d,).
-        axes: A, shape (d, d).
-        precise: Whether products are in float64; else they are in float32, and quicker.
+        matrix: The matrix X, shape (n, d); it may be memory-mapped.
+        centre: The centre c, shape (d,).
+        axes: The axes A, shape (d, d).
+        precise: Whether products are in float64; otherwise they are in float32, and quicker.
     """
 
     matrix: Vectors | Floats
@@ -39,32 +39,32 @@ class StreamedRows:
 
     @classmethod
     def principal(cls, matrix: Vectors) -> tuple[StreamedRows, Floats]:
-        """Rows in the coordinates of their principal axes, and the sums of squares along these."""
+        """Return rows along their principal axes, and the sums of squares along these axes."""
         ones = np.ones(len(matrix))
         centre = weighted_sums(matrix, ones[:, None])[0] / len(matrix)
         values, axes = np.linalg.eigh(products_of(matrix, ones, centre))
         return cls(matrix, centre, axes), np.maximum(values, 0.0)
 
     def written(self) -> DenseRows:
-        """R written out in float64, for few rows: products with it are faster."""
+        """Return R in full in float64; for few rows, products with it are faster."""
         return DenseRows((self.matrix - self.centre) @ self.axes)
 
     @property
     def size(self) -> int:
-        """How many numbers p a row has."""
+        """The number p of entries of a row."""
         return int(self.matrix.shape[1])
 
     def __len__(self) -> int:
         return len(self.matrix)
 
     def times(self, delta: Floats) -> Floats:
-        """R delta' for delta (C, p), shape (n, C)."""
+        """Return R delta' for delta (C, p), shape (n, C)."""
         columns = self.axes @ delta.T
         products = times(self.matrix, self._in_precision(columns))
         return products - self.centre @ columns
 
     def gather(self, numbers: Floats) -> Floats:
-        """(R' numbers)' for numbers (n, C), shape (C, p)."""
+        """Return (R' numbers)' for numbers (n, C), shape (C, p)."""
         sums = weighted_sums(self.matrix, self._in_precision(numbers))
         sums -= np.outer(numbers.sum(axis=0), self.centre)
         return np.asarray(sums @ self.axes)
@@ -78,9 +78,9 @@ class WithBias:
     """Rows R = [r X, b] of a matrix, a factor and a bias.
 
     Attributes:
-        matrix: X, shape (n, d); it may be memory-mapped.
-        root: r.
-        bias: b.
+        matrix: The matrix X, shape (n, d); it may be memory-mapped.
+        root: The factor r.
+        bias: The entry b of the bias.
     """
 
     matrix: Vectors | Floats
@@ -89,23 +89,23 @@ class WithBias:
 
     @property
     def size(self) -> int:
-        """How many numbers a row has: d + 1."""
+        """The number of entries of a row, d + 1."""
         return int(self.matrix.shape[1]) + 1
 
     def __len__(self) -> int:
         return len(self.matrix)
 
     def times(self, delta: Floats) -> Floats:
-        """R delta' for delta (C, d + 1), shape (n, C)."""
+        """Return R delta' for delta (C, d + 1), shape (n, C)."""
         return self.root * times(self.matrix, delta[:, :-1].T) + self.bias * delta[:, -1]
 
     def gather(self, numbers: Floats) -> Floats:
-        """(R' numbers)' for numbers (n, C), shape (C, d + 1)."""
+        """Return (R' numbers)' for numbers (n, C), shape (C, d + 1)."""
         sums = numbers.sum(axis=0)[:, None]
         return np.hstack([self.root * weighted_sums(self.matrix, numbers), self.bias * sums])
 
     def products(self, weights: Floats) -> Floats:
-        """R' W R for weights (n,), shape (d + 1, d + 1)."""
+        """Return R' W R for weights (n,), shape (d + 1, d + 1)."""
         last = self.gather(weights[:, None])[0] * self.bias
         products = np.empty((self.size,) * 2)
         products[-1], products[:, -1] = last, last
@@ -114,7 +114,7 @@ class WithBias:
 
 
 def times(matrix: Vectors | Floats, columns: Vectors | Floats) -> Floats:
-    """X columns of rows (n, d) and columns (d, C), shape (n, C)."""
+    """Return the product of rows X (n, d) and columns (d, C), shape (n, C)."""
     z = np.empty((len(matrix), columns.shape[1]))
     for part in parts_of(len(matrix)):
         z[part] = matrix[part] @ columns
@@ -122,7 +122,7 @@ def times(matrix: Vectors | Floats, columns: Vectors | Floats) -> Floats:
 
 
 def weighted_sums(matrix: Vectors | Floats, numbers: Vectors | Floats) -> Floats:
-    """Numbers' X of rows (n, d) and numbers (n, C), shape (C, d)."""
+    """Return numbers' X for rows X (n, d) and numbers (n, C), shape (C, d)."""
     sums = np.zeros((numbers.shape[1], matrix.shape[1]))
     for part in parts_of(len(matrix)):
         sums += numbers[part].T @ matrix[part]
@@ -130,7 +130,7 @@ def weighted_sums(matrix: Vectors | Floats, numbers: Vectors | Floats) -> Floats
 
 
 def products_of(matrix: Vectors | Floats, weights: Floats, centre: Floats) -> Floats:
-    """(X - c)' W (X - c) of rows (n, d) and weights (n,), shape (d, d)."""
+    """Return (X - c)' W (X - c) for rows X (n, d) and weights (n,), shape (d, d)."""
     products = np.zeros((matrix.shape[1],) * 2)
     for part in parts_of(len(matrix)):
         rows = matrix[part] - centre

@@ -1,4 +1,4 @@
-"""Words: frequencies in public texts, and weights for a head that was trained without them."""
+"""Fit n-grams: frequencies in public texts, and weights for a head trained without them."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ from fala.solver.gaussian import LEAST_SLOPE
 from fala.text.ngrams import BUCKETS, ngrams
 from fala_export.fit.calibration import scales_and_biases
 
-#: Frequencies are rounded to this many steps, so that a bundle holds them in a byte each.
+#: Frequencies are rounded to this many steps, so that a bundle stores each in a byte.
 STEPS = 255
 
-_GRAIN = 2.0**-18  # a step is a multiple of it: a code times a step is exact in float32
-_BLOCK = 10_000  # texts whose n-grams are held at a time
+# A step is a multiple of this number, so that a code times a step is exact in float32.
+_GRAIN = 2.0**-18
+_BLOCK = 10_000  # Number of texts whose n-grams are held in memory at a time.
 
 
 def fit_idf(texts: Sequence[str]) -> Vectors:
-    """The inverse document frequencies of N public texts: idf = ln((1 + N) / (1 + df)) + 1.
+    """Return the inverse document frequencies of N public texts: idf = ln((1 + N) / (1 + df)) + 1.
 
-    The 1s are a further text with every n-gram. An n-gram in no text has the largest idf.
+    The added 1s stand for a further text with every n-gram. An n-gram in no text has the largest
+    idf.
 
     Args:
         texts: Public texts; duplicates count once.
@@ -46,32 +48,33 @@ def add_words(
     labels: Sequence[Label],
     embeddings: Mapping[str, Vectors],
 ) -> Head:
-    """Add a lexical view to a classifier's head; the view was fitted without it.
+    """Add a lexical view, which was fitted without the head, to a classifier's head.
 
-    A trained backbone overfits its training rows, so words cannot be fitted to them together with
-    it. They are fitted alone. Three numbers for each logit combine them with the head,
-    z = a z_head + b v . words + c, fitted on rows of neither fit. With few rows b may be negative.
-    A device that estimates texts by their words alone would then reverse its user's model, so b
-    becomes 0. Likewise a is at least a tenth (``LEAST_SLOPE``).
+    A trained backbone overfits its training rows, so n-grams cannot be fitted to these rows
+    together with it, and are fitted alone. Three numbers for each logit combine them with the head,
+    z = a z_head + b v . words + c. They are fitted on rows of neither fit. With few rows, b may be
+    negative. A device that estimates texts by their n-grams alone would then reverse its user's
+    model, so b becomes 0. For the same reason, a is at least a tenth (``LEAST_SLOPE``).
 
     Args:
         head: A classifier's head without a lexical view.
         lexical: The view, for the head's labels in its order.
-        examples: n examples of neither fit.
-        labels: Their n labels.
-        embeddings: Embeddings of their texts by text.
+        examples: n examples that neither fit has used.
+        labels: The n labels of the examples.
+        embeddings: The embeddings of their texts, by text.
 
     Returns:
         The head with the view, rounded as in a bundle.
 
     Raises:
-        DataError: A label is not the head's, there are no rows, or the head is of another kind.
+        DataError: A label is not one of the head's, there are no rows, or the head is not a
+            classifier's.
     """
     head.check_exclusive("add_words")
     if head.task == MATCHING:
-        raise DataError("add_words is for a classifier; fit a matcher's head anew (fit_head)")
+        raise DataError("add_words is for a classifier; fit a matcher's head again with fit_head")
     if not examples:
-        raise DataError("words need rows that were not trained on, and there are none")
+        raise DataError("lexical features need rows that were not trained on, but there are none")
     logits = head.vendor_model().logits(head.inputs(examples, embeddings))
     lexical_head = Head(head.task, head.labels, head.weight, head.bias, head.query, lexical)
     words = lexical_head.ngrams(examples)

@@ -1,1 +1,1 @@
-"""People: drawn, folded, simulated on devices, and scored."""
+"""Draw people, divide them, simulate them on devices, and score the results."""

@@ -25,35 +25,36 @@ from fala_export.rows.user_rows import (
     label_names,
 )
 
-# Of the documents, for validation and again for the report; but no more than so many.
+# Share of the documents used for validation, and again for the report, and the most documents for
+# each.
 _SHARE, _ENOUGH = 0.1, 20_000
-#: ``Division.by`` where all rows are for the training, and figures are of left-out documents.
+#: ``Division.by`` if all rows are used for training and figures come from left-out documents.
 CROSS_FITTING = "cross-fitting"
-_MOST = 0.15  # a user who brings the documents above this share is skipped
+_MOST = 0.15  # A user whose documents would exceed this share is skipped.
 
 
 def load_public_rows(path: Path, columns: Columns | None = None, link: Link = LABELS) -> Rows:
     """Read the public rows of a file of ``fala-replace --data``.
 
     Args:
-        path: The file.
-        columns: The names of its columns; None takes the default names.
+        path: The data file.
+        columns: The names of the file's columns; if None, the default names are used.
         link: The kind of labels.
 
     Raises:
-        DataError: The file cannot be read, or see ``gather_public``.
-        RowError: For the first bad row.
-        ExportError: No release can have one of the labels.
+        DataError: The file cannot be read, or its public rows are unusable; see ``gather_public``.
+        RowError: A row is invalid; the error names the first one.
+        ExportError: A release cannot contain one of the labels.
     """
     return checked_public_rows(file_rows(path, columns or Columns(), link=link), link)
 
 
 def checked_public_rows(rows: Rows, link: Link = LABELS) -> Rows:
-    """The public rows of a file's rows.
+    """Return the public rows among a file's rows, after checking their labels.
 
     Raises:
-        DataError: See ``gather_public``.
-        ExportError: No release can have one of the labels.
+        DataError: The public rows are unusable; see ``gather_public``.
+        ExportError: A release cannot contain one of the labels.
     """
     public = gather_public(rows, link)
     for label in public.labels:
@@ -67,11 +68,11 @@ class Division:
 
     Attributes:
         training: Rows to train on.
-        validation: Rows of the validation users; empty on request.
-        held_out: Rows of the users for the report only; empty where there are too few.
-        by: ``"users"``; ``"documents"``, where rows have no users or each user shares too many
-            documents with others; ``"nothing"``, where even documents are too few and all rows
-            are for the training; or ``CROSS_FITTING``.
+        validation: Rows of the validation users; empty unless validation was requested.
+        held_out: Rows of the users who are used only for the report; empty if there are too few.
+        by: How the rows are divided: ``"users"``; ``"documents"`` if rows name no users or each
+            user shares too many documents with others; ``"nothing"`` if there are too few documents
+            to divide, so all rows are used for training; or ``CROSS_FITTING``.
     """
 
     training: Sequence[Row]
@@ -81,7 +82,7 @@ class Division:
 
 
 def documents_of(rows: Iterable[Row]) -> set[str]:
-    """The texts that the labels of some rows are about."""
+    """Return the texts that the labels of the rows are about."""
     return {document_of(row.example) for row in Rows.of(rows).documents_once()}
 
 
@@ -94,16 +95,16 @@ def divide(
 ) -> Division:
     """Choose held-out and validation users at random, each with a tenth of the documents.
 
-    Of very many documents each has 20,000.
+    If there are very many documents, each part has at most 20,000.
 
-    Their documents are removed from the training rows, and from other users' histories. A row
-    without a user counts as the only row of a user of its own document.
+    The chosen users' documents are removed from the training rows and from other users' histories.
+    A row without a user counts as the only row of a user of its own document.
 
     Args:
         rows: Public rows.
         seed: Seed of the choice.
-        validation: Whether to choose validation users, too.
-        owners: Whose rows are kept together, in order of preference; with documents alone every
+        validation: Whether to choose validation users as well.
+        owners: Which rows are kept together, in order of preference; if it is only documents, any
             user may be in all parts.
 
     Raises:
@@ -137,7 +138,7 @@ def _divide(rows: Rows, seed: int, validation: bool, by: str) -> Division | None
     used = np.zeros(len(rows.digests), dtype=np.bool_)
 
     def taken(chosen: NDArray[np.bool_]) -> Rows:
-        """Rows by the order of their owners."""
+        """Return the rows sorted by their owners."""
         positions = np.flatnonzero(chosen)
         return rows.take(positions[np.argsort(place[owners[positions]], kind="stable")])
 
@@ -162,7 +163,7 @@ def _divide(rows: Rows, seed: int, validation: bool, by: str) -> Division | None
 
 
 def _labels(rows: Rows) -> set[HeadLabel]:
-    """Some rows' labels."""
+    """Return the rows' labels."""
     return set(label_names(rows.label_values))
 
 
@@ -172,12 +173,13 @@ def _choose(
     used: bytes,
     total: int,
 ) -> list[int]:
-    """Choose owners until they have a tenth of the documents; none on failure.
+    """Choose owners until they have a tenth of the documents; return none on failure.
 
     Args:
-        owned: Each row's document, by owner; and the end of each owner's among them.
+        owned: Each row's document, grouped by owner, and the position at which each owner's
+            documents end.
         order: The owners, in the order in which they are tried.
-        used: For each document 1 if it is used already, else 0.
+        used: For each document, 1 if it is already used, else 0.
         total: The number of documents.
     """
     documents, ends = owned

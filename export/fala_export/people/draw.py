@@ -1,7 +1,7 @@
-"""Draws of documents and people, so that a fit costs the same whatever the number of rows.
+"""Draw documents and people, so that a fit costs the same whatever the number of rows.
 
-What is drawn depends on the digest of each name alone, see ``fala_export.rows.table.digest_of``: a
-draw from a draw is the same draw, and steps that draw apart draw the same.
+The draw depends only on the digest of each name (see ``fala_export.rows.table.digest_of``). Drawing
+again from a draw therefore changes nothing, and separate steps draw the same names.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from fala_export.rows import door
 from fala_export.rows.table import Rows, draw_numbers
 from fala_export.rows.user_rows import Row
 
-#: The most examples that choose a head's penalties.
+#: Largest number of examples with which a head's penalties are chosen.
 FEW = 10_000
-#: Annotators with fewer rows show little of how people differ; and the fewest who show it.
+#: Fewest rows of an annotator, because fewer show little of how people differ; and the fewest
+#: annotators who show it.
 LEAST_ROWS, LEAST_ANNOTATORS = 30, 20
 
 
 def drawn(names: Collection[str], most: int, seed: int = 0) -> list[str]:
-    """Draw some of distinct names; all of no more than ``most``. They stay in their order."""
+    """Draw at most ``most`` of the distinct names, and keep their order."""
     if len(names) <= most:
         return list(names)
     if most <= 0:
@@ -35,22 +36,22 @@ def drawn(names: Collection[str], most: int, seed: int = 0) -> list[str]:
 
 
 def evenly(count: int, most: int) -> NDArray[np.int64]:
-    """All of ``count`` positions, or ``most`` of them at even steps."""
+    """Return all of ``count`` positions, or ``most`` of them at even steps."""
     return np.linspace(0, count - 1, min(count, most)).round().astype(np.int64)
 
 
 def searched(count: int) -> NDArray[np.int64] | None:
-    """The positions of the examples that choose a head's penalties; None for all of a few."""
+    """Return the positions of the examples that choose a head's penalties, or None for all."""
     if count <= FEW:
         return None
     return np.sort(np.random.default_rng(0).permutation(count)[:FEW])
 
 
 def rows_of_head(rows: Sequence[Row]) -> Rows:
-    """Draw the rows that a head is fitted to, before their texts are embedded; all of a few.
+    """Draw the rows that a head is fitted to before their texts are embedded, or return all if few.
 
     Args:
-        rows: The training rows, of one task.
+        rows: The training rows of one task.
     """
     rows = Rows.of(rows)
     if not rows:
@@ -59,13 +60,13 @@ def rows_of_head(rows: Sequence[Row]) -> Rows:
     length = sum(len(document_of(example)) for example in some) / len(some)
     most = min(door.MOST_DOCUMENTS, int(door.MOST_CHARACTERS / max(length, 1.0)))
     sample = rows.sample_documents(most)
-    # Each match has inputs of its own, whatever its candidate.
+    # Each match has its own inputs, whatever its candidate.
     most_rows = most if rows.task == MATCHING else door.MOST_ROWS
     return sample.take(evenly(len(sample), most_rows))
 
 
 def annotators_of(rows: Rows) -> NDArray[np.intp]:
-    """The codes of the users with ``LEAST_ROWS`` rows or more, in the order of a draw."""
+    """Return the codes of the users with at least ``LEAST_ROWS`` rows, in the order of a draw."""
     counts = np.bincount(rows.user_codes[rows.user_codes >= 0], minlength=len(rows.names))
     codes = np.flatnonzero(counts >= LEAST_ROWS)
     names = (str(rows.names[code]) for code in codes.tolist())
@@ -73,11 +74,11 @@ def annotators_of(rows: Rows) -> NDArray[np.intp]:
 
 
 def few_annotators(rows: Rows) -> str:
-    """Say that too few people have enough rows for scales; empty if they are enough."""
+    """Say that too few people have enough rows for scales; return "" if they are enough."""
     enough = len(annotators_of(rows))
     if enough >= LEAST_ANNOTATORS:
         return ""
     return (
-        f"{enough} of {rows.count_users()} public annotators have {LEAST_ROWS} rows or more, and "
-        f"scales need {LEAST_ANNOTATORS} of them"
+        f"{enough} of {rows.count_users()} public annotators have at least {LEAST_ROWS} rows, "
+        f"and scales (prior variances) need at least {LEAST_ANNOTATORS} such annotators"
     )

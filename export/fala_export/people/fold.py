@@ -1,4 +1,4 @@
-"""The folds of a cross-fitting."""
+"""Divide documents into the folds of a cross-fitting."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FOLDS = 3
 
 
 def folds_of(documents: NDArray[np.integer[Any]]) -> NDArray[np.intp]:
-    """Return each row's fold: a third of the documents, each of which is in one fold.
+    """Return each row's fold; a fold is a third of the documents, and each document is in one fold.
 
     Args:
         documents: The number of each row's document, shape (n,).

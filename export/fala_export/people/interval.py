@@ -1,4 +1,4 @@
-"""Intervals of figures: of means over people, and of rows over documents."""
+"""Compute confidence intervals of means over people, and of row-level figures over documents."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from fala_export.rows.user_rows import Row
 #: Positions of rows, (n,).
 RowPositions: TypeAlias = NDArray[np.intp]
 
-#: Of fewer people there is a mean, but no interval.
+#: With fewer people there is a mean, but no interval.
 FEWEST_PEOPLE = 3
 
 #: Confidence level of the intervals.
 CONFIDENCE = 0.95
 
-# Draws of documents for an interval, and the most documents of a draw.
+# Number of resamples for an interval, and the most documents in a resample.
 _DRAWS, _MOST_DRAWN = 100, 5_000
 
 
@@ -36,9 +36,9 @@ def interval(values: Sequence[float] | NDArray[np.float64]) -> tuple[float, floa
 def margin_of(values: Sequence[float] | NDArray[np.float64]) -> float | None:
     """Return half of Student's 95 % interval of a mean; None for fewer than three values.
 
-    It is t s / sqrt(n), with t the 97.5th percentile of Student's distribution with n - 1 degrees
-    of freedom. For normally distributed people its coverage is 95 % for any n; that of a percentile
-    bootstrap of four people is 78 %.
+    The margin is t s / sqrt(n), with t the 97.5th percentile of Student's distribution with n - 1
+    degrees of freedom. For normally distributed people its coverage is 95 % for any n, whereas a
+    percentile bootstrap of four people covers 78 %.
     """
     n = len(values)
     if n < FEWEST_PEOPLE:
@@ -47,26 +47,28 @@ def margin_of(values: Sequence[float] | NDArray[np.float64]) -> float | None:
 
 
 def _student(freedom: int) -> float:
-    """The quantile of Student's t, t = sqrt(freedom) tan(angle), by its density in the angle.
+    """Return the quantile of Student's t by integrating its density over the angle.
 
-    The base install fits heads and plays devices without SciPy.
+    The angle is defined by t = sqrt(freedom) tan(angle). SciPy is not used, because the base
+    install fits heads and simulates devices without it.
     """
     angles = np.linspace(0.0, np.pi / 2, 1 << 14)
     density = np.cos(angles) ** (freedom - 1)
-    shares = np.cumsum(density) - (density + density[0]) / 2  # by trapezia
+    # The density is integrated by the trapezoidal rule.
+    shares = np.cumsum(density) - (density + density[0]) / 2
     return float(math.sqrt(freedom) * np.tan(np.interp(CONFIDENCE, shares / shares[-1], angles)))
 
 
 def margins_over_documents(
     rows: Sequence[Row], score: Callable[[RowPositions], Mapping[str, float | None]]
 ) -> dict[str, float | None]:
-    """Half of each figure's 95 % interval, by drawing documents with replacement.
+    """Return half of each figure's 95 % interval, by drawing documents with replacement.
 
-    Of many documents fewer are drawn, and the deviation is scaled to all.
+    If there are many documents, fewer are drawn, and the deviation is scaled to the full number.
 
     Args:
         rows: The rows.
-        score: Takes the positions of some rows, and gives their figures.
+        score: A function that takes the positions of some rows and returns their figures.
     """
     of_document: dict[str, list[int]] = {}
     for position, row in enumerate(rows):
@@ -88,10 +90,10 @@ def margins_over_documents(
 
 
 def defined(values: Iterable[float | None]) -> list[float]:
-    """The values that are not None."""
+    """Return the values that are not None."""
     return [value for value in values if value is not None]
 
 
 def four_digits(value: float | np.floating[Any] | None) -> float | None:
-    """A figure, rounded for a manifest; None for none."""
+    """Round a figure for a manifest; None stays None."""
     return None if value is None else round(float(value), 4)

@@ -1,4 +1,4 @@
-"""Scores on held-out rows: AUC, F1 and accuracy of probabilities, and those of a head."""
+"""Score probabilities or a head on held-out rows: AUC, F1 and accuracy."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def scores(
 ) -> dict[str, float | None]:
     """Score predictions.
 
-    With two labels AUC and F1 are the second label's; with more they are means over the labels,
-    one versus the rest: see ``mean_auc`` and ``mean_f1``.
+    With two labels, AUC and F1 are the second label's. With more labels, they are means over the
+    labels, each against the rest; see ``mean_auc`` and ``mean_f1``.
 
     Args:
         truth: Positions of the true labels, shape (n,).
         probabilities: Shape (n, number of labels).
-        f1_of: Positions of the labels whose F1 is averaged, where they are others than these.
+        f1_of: Positions of the labels whose F1 is averaged, if they differ from the default.
 
     Returns:
-        ``auc``, ``f1`` and ``accuracy``; AUC is None if all rows have the same label.
+        The figures ``auc``, ``f1`` and ``accuracy``; AUC is None if all rows have the same label.
     """
     decided = probabilities.argmax(axis=1)
     binary = probabilities.shape[1] == 2
@@ -51,16 +51,16 @@ def scores(
 
 
 def mean_auc(truth: NDArray[np.int64], probabilities: NDArray[np.float64]) -> float | None:
-    """The AUC of the second of two labels; of more the mean over the labels, each against the rest.
+    """Return the AUC of the second of two labels, or the mean of one-versus-rest AUCs.
 
-    A label that no row has, or that all rows have, has no AUC, and is left out of the mean.
+    A label that no row or every row has has no AUC, and is left out of the mean.
 
     Args:
         truth: Positions of the true labels, shape (n,).
         probabilities: Shape (n, number of labels).
 
     Returns:
-        The AUC; None if all rows have the same label.
+        The AUC, or None if all rows have the same label.
     """
     labels = [1] if probabilities.shape[1] == 2 else range(probabilities.shape[1])
     areas = defined(auc(truth == label, probabilities[:, label]) for label in labels)
@@ -70,24 +70,24 @@ def mean_auc(truth: NDArray[np.int64], probabilities: NDArray[np.float64]) -> fl
 def mean_f1(
     truth: NDArray[np.int64], decided: NDArray[np.int64], labels: Sequence[int] | None = None
 ) -> float:
-    """The mean F1 of labels.
+    """Return the mean F1 of the labels.
 
     Args:
         truth: Positions of the true labels, shape (n,).
-        decided: Positions of the decided ones, shape (n,).
-        labels: Whose F1 is averaged; None takes all that are true or decided somewhere.
+        decided: Positions of the decided labels, shape (n,).
+        labels: Labels whose F1 is averaged; if None, all that occur in ``truth`` or ``decided``.
     """
     counted = np.union1d(truth, decided).tolist() if labels is None else labels
     return float(np.mean([f1(truth == label, decided == label) for label in counted]))
 
 
 def error_rate(accuracy: float | None) -> float | None:
-    """The percentage of rows that are decided otherwise than labelled; None without accuracy."""
+    """Return the error rate in percent from an accuracy; None if the accuracy is None."""
     return None if accuracy is None else 100 * (1 - accuracy)
 
 
 def averaged(figures: Iterable[Mapping[str, float | None]]) -> dict[str, float | None]:
-    """The means of figures (such as those of tags), without undefined values."""
+    """Return the mean of each figure (for example over tags), without undefined values."""
     parts = list(figures)
     defined = {name: [each[name] for each in parts if each[name] is not None] for name in parts[0]}
     return {
@@ -97,18 +97,18 @@ def averaged(figures: Iterable[Mapping[str, float | None]]) -> dict[str, float |
 
 
 def auc(positive: NDArray[np.bool_], score: NDArray[np.float64]) -> float | None:
-    """Area under the ROC curve, ties counted half; None if one class is missing."""
+    """Return the area under the ROC curve, ties counted half; None if one class is missing."""
     positives = int(positive.sum())
     negatives = len(positive) - positives
     if not positives or not negatives:
         return None
-    # Mann and Whitney's statistic, from mean ranks.
+    # This is the Mann-Whitney statistic, computed from mean ranks.
     rank_sum = ranks(score)[positive].sum()
     return float((rank_sum - positives * (positives + 1) / 2) / (positives * negatives))
 
 
 def f1(truth: NDArray[np.bool_], decided: NDArray[np.bool_]) -> float:
-    """Harmonic mean of precision and recall; 0 if neither has a positive."""
+    """Return the harmonic mean of precision and recall; 0 if neither has a positive."""
     hits = int((truth & decided).sum())
     total = int(truth.sum() + decided.sum())
     return 2 * hits / total if total else 0.0
@@ -119,11 +119,11 @@ def measure(head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) 
 
     Args:
         head: The global head.
-        rows: Labelled rows of its task.
-        embeddings: Embedding by text.
+        rows: Labelled rows of the head's task.
+        embeddings: The embedding of each text.
 
     Returns:
-        See ``measure_logits``.
+        The figures that ``measure_logits`` describes.
     """
     examples = [row.example for row in rows]
     inputs, words = head.inputs(examples, embeddings), head.ngrams(examples)
@@ -131,19 +131,19 @@ def measure(head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) 
 
 
 def measure_logits(head: Head, rows: Sequence[Row], logits: Vectors | Floats) -> dict[str, Any]:
-    """Score logits of a head, or of heads of its kind.
+    """Score logits of a head, or of several heads of its kind.
 
     Args:
         head: The head.
-        rows: n labelled rows of its task.
+        rows: Labelled rows of the head's task, n of them.
         logits: Shape (n, C).
 
     Returns:
-        AUC, F1 and accuracy (for tags their mean over the tags), or the ``scores`` of a rating:
-        ``pooled`` over all rows, and as ``mean_over_users`` the mean over users with rows of two
-        or more labels or ratings; None where there are none. Each has its numbers of ``rows`` and
-        ``documents``, or of ``users``; and as ``margin`` half of each figure's 95 % interval over
-        documents, or over users.
+        AUC, F1 and accuracy (for tags, their mean over the tags), or the ``scores`` of a rating.
+        ``pooled`` has them over all rows, and ``mean_over_users`` has the mean over the users whose
+        rows have at least two labels or ratings; None if there are none. Each has its number of
+        ``rows`` and ``documents``, or of ``users``, and ``margin``: half of each figure's 95 %
+        interval over documents, or over users.
     """
     link, z = head.link, logits.astype(np.float64)
     if link == LABELS:
@@ -170,7 +170,7 @@ def measure_probabilities(
 
     Args:
         labels: The labels, in order.
-        rows: n labelled rows.
+        rows: Labelled rows, n of them.
         probabilities: Shape (n, number of labels).
     """
     column = {str(label): number for number, label in enumerate(labels)}
@@ -181,7 +181,7 @@ def measure_probabilities(
 def _measure(
     rows: Sequence[Row], score: Callable[[RowPositions], Mapping[str, float | None]]
 ) -> dict[str, Any]:
-    """Figures of all rows, and their means over users; ``score`` takes the positions of rows."""
+    """Return the figures of all rows and their means over users, given a scorer of positions."""
     users: dict[str, list[int]] = {}
     for position, row in enumerate(rows):
         if row.user is not None:

@@ -1,8 +1,9 @@
-"""People played as devices: each learns with an old release, replaces it, and is scored.
+"""Simulate users: each learns with an old release, replaces it, and is scored.
 
-Each person has a real device in a temporary folder: it is created with the old release, learns the
-person's train rows, is replaced within the budget, and is scored on the test rows; over a bridge
-once before any forward pass, and once after the budget.
+Each simulated user has a real device in a temporary folder. The device is created with the old
+release, learns the user's train rows, is replaced within the budget, and is scored on the test
+rows. If the new release has a bridge, the device is scored twice: before any forward pass, and
+after the budget is spent.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from fala_export.people.score import averaged, error_rate, scores
 from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import shown_labels
 
-#: Figures for labels, what a user feels first; and for ratings.
+#: Figures for labels, which a user notices first, and for ratings.
 FIGURES = (
     "error_rate", "negative_flips", "positive_flips", "cross_entropy", "auc", "f1", "macro_f1",
     "accuracy", "rmse", "rank_correlation",
@@ -35,17 +36,17 @@ MODELS = ("old_personal", "new_global", "instant", "fala")
 
 @dataclass(frozen=True)
 class Side:
-    """The old or the new release of a walk.
+    """The old or the new release of a simulated replacement.
 
     Attributes:
         name: The backbone's name.
-        release: The release's file.
-        head: Its head.
-        embeddings: Embeddings of all test texts, and of the public ones if needed, by text.
-        has_head: Whether the bundle's own head is for these labels, and used.
-        bridged: Whether it has a bridge from the old backbone.
-        bridge: The bridge's origin, or why there is none, in words.
-        scales: The same for its scales.
+        release: The release file.
+        head: The release's head.
+        embeddings: Embeddings of all test texts, and of the public texts if needed, by text.
+        has_head: Whether the bundle's own head is for these labels and is used.
+        bridged: Whether the release has a bridge from the old backbone.
+        bridge: The origin of the bridge, or the reason why there is none, in words.
+        scales: The origin of the scales (prior variances), or the reason why there are none.
     """
 
     name: str
@@ -59,14 +60,14 @@ class Side:
 
 
 def fits(head: Head, rows: Rows) -> bool:
-    """Whether a head is for the rows' task and labels; a rating's name does not matter."""
+    """Return whether a head is for the rows' task and labels; a rating's name does not matter."""
     names = head.labels if rows.link.kind == "rating" else rows.labels
     same = head.task == rows.task and equal_labels(head.labels, names)
     return same and head.link.continues(rows.link, head.labels, names)
 
 
 def misfit(bundle: Bundle, rows: Rows) -> str:
-    """A sentence on a bundle whose head is for other labels than the rows'; else empty."""
+    """Describe a bundle whose head is for other labels than the rows'; return "" if it fits."""
     head = bundle.head()
     if head is None or fits(head, rows):
         return ""
@@ -84,18 +85,19 @@ def run_user(
     budget: Budget,
     positive: HeadLabel | None = None,
 ) -> dict[str, Any]:
-    """One user's device, from the old release to the new.
+    """Simulate one user's device, from the old release to the new one.
 
     Args:
         user: The user's name.
         rows: The data.
         old: The old release.
-        new: The new one.
+        new: The new release.
         budget: The budget of the replacement.
-        positive: The label whose F1 is computed; None takes the natural one, see ``Truth``.
+        positive: The label whose F1 is computed; if None, the conventional positive label is used,
+            see ``Truth``.
 
     Returns:
-        The figures of ``fala-replace --json`` for one user.
+        The figures that ``fala-replace --json`` prints for one user.
     """
     train, test = rows.users[user].train, rows.users[user].test
     examples = test.examples.tolist()
@@ -114,7 +116,7 @@ def run_user(
         figures["old_personal"] = truth.scores(before)
         if new.bridged or new.head.lexical is not None:
             first = device.replace(new.release, Budget(0))
-            if first.instant is not None:  # word vectors encode all texts first
+            if first.instant is not None:  # Word vectors encode all texts before any forward pass.
                 figures["instant"] = truth.scores(device.model.logits(*new_inputs), before)
             more = Budget(budget.passes(new.bridged), budget.seconds)
             reports = [first, device.refine(more)]
@@ -131,13 +133,13 @@ def run_user(
 
 @dataclass(frozen=True)
 class Truth:
-    """The labels for scoring models.
+    """The true labels with which models are scored.
 
     Attributes:
         head: A head with these labels.
-        labels: n labels.
-        positive: The label whose F1 is computed; None computes macro-F1, the mean over the labels,
-            of labels that exclude one another.
+        labels: The true labels, n of them.
+        positive: The label whose F1 is computed. If None, macro-F1 (the mean over the labels) is
+            computed for labels that exclude one another.
     """
 
     head: Head
@@ -149,14 +151,14 @@ class Truth:
 
         Args:
             logits: A model's logits (n, C).
-            before: The old personal model's (n, C), from which decisions may flip.
+            before: The old personal model's logits (n, C), from which decisions may flip.
 
         Returns:
-            For labels that exclude one another ``error_rate``, the percentage of wrong decisions,
-            and, with ``before``, ``negative_flips`` and ``positive_flips``: how many of 100 were
-            right before and are wrong now, and the other way round. For them and for tags (means
-            over the tags) ``cross_entropy``, ``auc``, ``f1`` or ``macro_f1``, and ``accuracy``.
-            For a rating ``rmse`` and ``rank_correlation``.
+            For labels that exclude one another: ``error_rate``, in percent; and, with ``before``,
+            ``negative_flips`` and ``positive_flips``, the percentage of decisions that were right
+            before and are wrong now, and the reverse. For such labels and for tags (means over the
+            tags): ``cross_entropy``, ``auc``, ``f1`` or ``macro_f1``, and ``accuracy``. For a
+            rating: ``rmse`` and ``rank_correlation``.
         """
         link, z = self.head.link, logits.astype(np.float64)
         shares = self.head.label_shares(self.labels)
@@ -188,12 +190,12 @@ class Truth:
 
 
 def _logit_scores(share: Floats, z: Floats) -> dict[str, float | None]:
-    """Score one logit (n,) of labels 0 and 1, (n,)."""
+    """Score one logit per row (n,) against labels 0 and 1, (n,)."""
     return scores(share.astype(np.int64), label_probabilities(z[:, None]))
 
 
 def mean(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The figures averaged over users, without undefined ones."""
+    """Average the figures over users, without undefined ones."""
 
     def average(values: Iterable[float | None]) -> float | None:
         defined = [value for value in values if value is not None]
@@ -216,9 +218,9 @@ def mean(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _costs(reports: Sequence[Report]) -> dict[str, Any]:
-    """The decision and costs of a replacement, from the reports of its stages."""
+    """Return the decision and costs of a replacement, from the reports of its stages."""
     first = reports[0]
-    # A refinement without a fit has no decision.
+    # A refinement that fitted nothing has no decision.
     last = next((report for report in reversed(reports) if report.counts.fits), first)
     seconds: dict[str, float] = {}
     for report in reports:

@@ -1,1 +1,1 @@
-"""A recipe: typed settings, as options of commands and as tables of a TOML file."""
+"""Define a recipe: typed settings, as options of commands and as tables of a TOML file."""

@@ -1,4 +1,4 @@
-"""Settings of a task's training."""
+"""Define the settings of a task's training."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from fala_export.recipe.training import (
     TrainingSettings,
 )
 
-#: The default settings of a task's training. All epochs run, as the rate falls to zero in the last;
-#: the best epoch is taken (the paper, section 3.1).
+#: Default settings of a task's training. All epochs run, because the learning rate falls to zero in
+#: the last; the best epoch is used (the paper, section 3.1).
 ADAPTER_LOOP = LoopSettings(epochs=10, learning_rate=1e-3, patience=10)
 
 
@@ -27,32 +27,32 @@ class AdapterMethod:
 
     Attributes:
         size: Size of the adapters' bottlenecks.
-        init_scale: Deviation of the adapters' first weights.
+        init_scale: Standard deviation of the adapters' initial weights.
     """
 
     size: Annotated[int, click.IntRange(1, 256)] = 64
     init_scale: Annotated[float, Number(0, 10, min_open=True)] = 1e-2
 
     def recipe(self) -> dict[str, Any]:
-        """The settings, for a manifest."""
+        """Return the settings for a manifest."""
         return {"name": "adapters", "size": self.size, "init_scale": self.init_scale}
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskRelease:
-    """A task, and the backbone that it is for.
+    """A task and the backbone that it is for.
 
     Attributes:
         base: Bundle with the backbone that the task is for.
-        model: The model that the base was exported from, its folder or its name on the hub: a
-            bundle has its graph alone.
+        model: The model that the base was exported from, as a folder or a name on the hub, because
+            a bundle contains only the model's graph.
         revision: Branch, tag or commit of a model on the hub.
-        task: The task's name, in the manifest.
+        task: The task's name, for the manifest.
         out: Bundle to write.
         best: The metric of the validation rows that chooses the best epoch (default: accuracy, as
-            in the paper; for matching, which has none, loss).
-        min_cosine: Mean cosine of the model's embeddings to the base's below which it is another
-            model.
+            in the paper; for matching, which has no accuracy, loss).
+        min_cosine: Mean cosine between the model's and the base's embeddings below which the model
+            is rejected as a different one.
     """
 
     base: File

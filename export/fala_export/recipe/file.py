@@ -1,4 +1,4 @@
-"""A recipe: everything that determines a release's bytes, in one TOML file."""
+"""Read a recipe: everything that determines a release's bytes, in one TOML file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from fala_export.recipe.settings import (
 from fala_export.recipe.training import LabelSettings, TrainingSettings
 from fala_export.rows.columns import Columns
 
-_MOST_BYTES = 1 << 18  # of a recipe; one in use has 2 kB
+_MOST_BYTES = 1 << 18  # The largest recipe; a typical one has 2 kB.
 _LONGEST_PRODUCT = 64
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _EXPORT = Only("precision", "min_cosine", "max_length", "adapters")
@@ -42,12 +42,13 @@ _EXPORT = Only("precision", "min_cosine", "max_length", "adapters")
 
 @dataclass(frozen=True, kw_only=True)
 class BackboneTable:
-    """``[backbone]``: a model of any form, or a bundle, which is taken as it is.
+    """The table ``[backbone]``: a model of any form, or a bundle, which is used unchanged.
 
     Attributes:
-        model: Its folder, its ONNX file beside its tokenizer.json, or its name on the hub with the
-            full commit as revision, since a branch moves; or a bundle.
-        pooling: None takes three layers, or the own of a matcher that is trained.
+        model: The model's folder, its ONNX file with tokenizer.json in the same folder, or its name
+            on the hub with the full commit as revision, because a branch moves; or a bundle.
+        pooling: How a text's token states become its embedding; if None, three layers, or the
+            model's own pooling for a matcher that is trained.
         export: The export options.
     """
 
@@ -56,9 +57,10 @@ class BackboneTable:
     export: Annotated[ExportOptions, _EXPORT]
 
     def resolve(self, folder: Path) -> BackboneTable:
-        """The table with the path of a local model or bundle resolved from a folder.
+        """Return the table with the path of a local model or bundle resolved from a folder.
 
-        What is not there is a name on the hub: the shell's folder has no say in a recipe.
+        A path that does not exist there is a name on the hub, because the shell's current folder
+        does not affect a recipe.
         """
         local = folder / self.model.source
         source = str(local) if local.exists() else HubName(self.model.source)
@@ -66,14 +68,14 @@ class BackboneTable:
 
     @property
     def bundle(self) -> Path | None:
-        """The bundle; None of a model."""
+        """The bundle; None if the source is a model."""
         path = Path(self.model.source)
         if isinstance(self.model.source, HubName):
             return None
         return path if path.is_file() and path.suffix != ".onnx" else None
 
     def to_details(self) -> dict[str, Any]:
-        """Its keys and values, for a manifest."""
+        """Return the table's keys and values, for a manifest."""
         export = asdict(self.export)
         options = {key: export[key] for key in _EXPORT}
         return {**asdict(self.model), "pooling": self.pooling, **options}
@@ -81,24 +83,24 @@ class BackboneTable:
 
 @dataclass(frozen=True, kw_only=True)
 class VectorsTable:
-    """``[word-vectors]``: static vectors.
+    """The table ``[word-vectors]``: static vectors.
 
     Attributes:
         source: A text file of vectors.
-        vectors: Which vectors to take, and in which precision.
+        vectors: Which vectors to keep, and their precision.
     """
 
     source: str
     vectors: VectorOptions
 
     def resolve(self, folder: Path) -> VectorsTable:
-        """The table with its paths resolved from a folder."""
+        """Return the table with its paths resolved from a folder."""
         vocab = self.vectors.vocab
         vectors = replace(self.vectors, vocab=None if vocab is None else folder / vocab)
         return VectorsTable(source=str(folder / self.source), vectors=vectors)
 
     def to_details(self) -> dict[str, Any]:
-        """Its keys and values, for a manifest."""
+        """Return the table's keys and values, for a manifest."""
         vocab = self.vectors.vocab
         vectors = {**asdict(self.vectors), "vocab": None if vocab is None else str(vocab)}
         return {"source": self.source, **vectors}
@@ -127,24 +129,25 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A parsed recipe; its paths are resolved from the file's folder.
+    """A parsed recipe, with paths resolved from the file's folder.
 
     Attributes:
         file: The TOML file.
-        name: In the manifest.
-        product: Whose release it is: the file's ``product``, or its name in a product's letters.
-        source: The backbone's table.
-        data: File of rows, whose public ones the head is fitted on; None gives no head.
+        name: The release's name in the manifest.
+        product: The product that the release belongs to: the file's ``product``, or a product name
+            made from ``name``.
+        source: The table of the backbone.
+        data: File of rows; the head is fitted to its public rows. If None, there is no head.
         columns: The names of the file's columns.
         link: The kind of labels.
-        training: How the backbone is trained; None keeps it as it is, and fits the head in closed
-            form.
-        lexical: Whether the head has weights of words.
-        details: The recipe in the manifest's details; with ``product``, and ``version`` where the
-            file has one.
-        bridge: Earlier releases that devices have; None, as below, where the file has no such
-            table.
-        scales: Settings of the scales.
+        training: How the backbone is trained; if None, it stays as it is, and the head is fitted in
+            closed form.
+        lexical: Whether the head has lexical features.
+        details: The recipe in the manifest's details, with ``product``, and ``version`` if the file
+            has one.
+        bridge: Earlier releases that devices have; None if the file has no such table, as for the
+            next tables.
+        scales: Settings for choosing scales (prior variances).
         check: Settings of the check on held-out annotators.
         sign: The key that signs the release.
         publish: The repository to publish in.
@@ -168,13 +171,13 @@ class Recipe:
 
     @property
     def export(self) -> ExportOptions:
-        """The export options of its backbone."""
+        """The export options of the recipe's backbone."""
         export = self.source.export if isinstance(self.source, BackboneTable) else ExportOptions()
         return replace(export, name=self.name, details=self.details)
 
 
 def product_of(name: str) -> str:
-    """The product that a release's name stands for: ``"My comments"`` gives ``"my-comments"``."""
+    """Return a release's name as a product name: ``"My comments"`` gives ``"my-comments"``."""
     words = re.sub(r"[^a-z0-9_]+", "-", name.lower()).strip("-_")[:_LONGEST_PRODUCT].rstrip("-_")
     return words if PRODUCT.fullmatch(words) else DEFAULT_PRODUCT
 
@@ -184,16 +187,17 @@ def read_recipe(path: Path, *, lexical: bool | None = None) -> Recipe:
 
     Args:
         path: The TOML file.
-        lexical: Whether the head has weights of words; None takes the recipe's setting.
+        lexical: Whether the head has lexical features; if None, the recipe's setting is used.
 
     Raises:
-        ExportError: It cannot be read, or a table, key or value is wrong; the message names it.
+        ExportError: The recipe cannot be read, or a table, key or value is wrong; the message names
+            it.
     """
     try:
         with path.open("rb") as stream:
             data = stream.read(_MOST_BYTES + 1).removeprefix(BOM_UTF8)
         if len(data) > _MOST_BYTES:
-            raise ExportError(f"not a recipe: it has more than {_MOST_BYTES} bytes")
+            raise ExportError(f"not a recipe, because it is larger than {_MOST_BYTES} bytes")
         file = msgspec.toml.decode(data, type=_File)
         recipe = _recipe_of(
             file if lexical is None else msgspec.structs.replace(file, lexical=lexical), path
@@ -203,7 +207,8 @@ def read_recipe(path: Path, *, lexical: bool | None = None) -> Recipe:
         raise ExportError(f"{path}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise ExportError(f"{path}: is not UTF-8; save the recipe as UTF-8") from error
-    # Of the library of TOML: ValueError for a number of 5,000 digits, and deep tables.
+    # The TOML library raises ValueError for a number of 5,000 digits, and other errors for deep
+    # tables.
     except (msgspec.MsgspecError, ValueError, RecursionError, FalaError) as error:
         raise ExportError(f"{path}: {safe_line(error)}") from error
     return recipe
@@ -264,25 +269,30 @@ def _check(recipe: Recipe) -> None:
     check_release_name(recipe.name)
     for title in ("training", "bridge", "scales", "check", "publish"):
         if getattr(recipe, title) is not None and recipe.data is None:
-            raise ExportError(f"[{title}] needs data: name a file of rows")
+            raise ExportError(f'[{title}] needs data: add data = "...", a file of rows')
     if recipe.bridge is not None and not recipe.bridge.from_:
-        raise ExportError("[bridge] from names no bundle")
+        raise ExportError("[bridge] must name at least one bundle in from")
     if recipe.check is not None and recipe.check.from_ is None and recipe.bridge is None:
-        raise ExportError("[check] needs from, the earlier release, where there is no [bridge]")
+        raise ExportError(
+            "[check] must name the earlier release in from, because there is no [bridge]"
+        )
     if isinstance(table, VectorsTable):
         return
     if table.pooling == "attention" and recipe.training is None:
-        raise ExportError('pooling = "attention" is trained: add [training]')
+        raise ExportError('pooling = "attention" must be trained; add [training]')
     source, revision = table.model.source, table.model.revision
     if table.bundle is not None:
         alone = BackboneTable(model=ModelSource(source), export=ExportOptions())
         if table != alone:
-            raise ExportError(f"{source}: is a bundle; [backbone] has no key beside source then")
+            raise ExportError(f"{source} is a bundle, so [backbone] can have no key except model")
         if recipe.training is not None:
-            raise ExportError(f"{source}: a bundle cannot be trained; name the model's own folder")
+            raise ExportError(
+                f"{source} is a bundle, which cannot be trained; name the model's own folder"
+            )
         return
     if isinstance(source, HubName) and not _COMMIT.fullmatch(revision or ""):
         raise ExportError(
-            f"{source} is not a folder here, beside the recipe, and a model on the hub needs "
-            "revision = its commit, 40 hexadecimal digits: only then can the release be repeated"
+            f"{source} is not a folder beside the recipe, and a model on the hub needs revision "
+            "= its commit (40 hexadecimal digits), because only then can the release be "
+            "reproduced"
         )

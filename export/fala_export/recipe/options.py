@@ -1,7 +1,7 @@
-"""Settings as dataclasses: one declaration is a command's options, a recipe's keys, and the docs.
+"""Declare settings once as dataclasses: for a command's options, a recipe's keys, and the docs.
 
-A field's name, type, default and line under ``Attributes:`` are the option's. What only a command
-line needs is in the annotation::
+A field's name, type, default and line under ``Attributes:`` become the option's. Anything that only
+a command line needs is in the annotation::
 
     layers: Count | None = None                           # --layers, at least 1
     dimension: Annotated[Count | None, "--dim"] = None    # by another name
@@ -15,7 +15,7 @@ line needs is in the annotation::
     training: TrainingSettings                            # all options of another dataclass
     export: Annotated[ExportOptions, Only("name")] # some of them
 
-Modules of settings import neither NumPy nor PyTorch, for every ``--help`` loads them.
+Modules of settings import neither NumPy nor PyTorch, because every ``--help`` loads them.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ import click
 
 from fala_export.base.errors import ExportError
 
-if TYPE_CHECKING:  # the type of all dataclasses exists only for type checkers
+if TYPE_CHECKING:  # A common type of all dataclasses exists only for type checkers.
     from _typeshed import DataclassInstance
 
 T = TypeVar("T", bound="DataclassInstance")
 
 
 class Number(click.FloatRange):
-    """A range of finite numbers: click's own holds NaN, which no later comparison finds."""
+    """A range of finite numbers; click's own type accepts NaN, which no comparison rejects."""
 
     def convert(
         self,
@@ -61,7 +61,7 @@ class Number(click.FloatRange):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> float:
-        """The number."""
+        """Convert and return the number."""
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
             self.fail(f"{number} is not a finite number.", param, ctx)
@@ -73,7 +73,7 @@ Seed: TypeAlias = Annotated[int, click.IntRange(0, 2**32 - 1)]
 Share: TypeAlias = Annotated[float, Number(0, 1)]
 Positive: TypeAlias = Annotated[float, Number(min=0, min_open=True)]
 Cosine: TypeAlias = Annotated[float, Number(-1, 1)]
-#: Of AUC, or of RMSE in a rating's unit, whose range is within a million on either side.
+#: Bounds of AUC, or of RMSE in a rating's unit, whose range lies within a million on either side.
 Gain: TypeAlias = Annotated[float, Number(-2e6, 2e6)]
 File: TypeAlias = Annotated[Path, click.Path(path_type=Path, dir_okay=False)]
 FolderPath: TypeAlias = Annotated[Path, click.Path(path_type=Path, file_okay=False)]
@@ -84,20 +84,20 @@ _LINE = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class PositionalArgument:
-    """Marks a field that is an argument.
+    """A mark for a field that is an argument.
 
     Attributes:
-        metavar: Its name in the usage line.
+        metavar: The argument's name in the usage line.
     """
 
     metavar: str
 
 
 class Only(tuple[str, ...]):
-    """Marks a group of settings of which a command takes some."""
+    """A mark for a group of settings of which a command uses only some."""
 
     def __new__(cls, *names: str) -> Only:
-        """Name the fields."""
+        """Store the names of the fields."""
         return super().__new__(cls, names)
 
 
@@ -106,8 +106,8 @@ class Options(Generic[T]):
 
     Args:
         settings: The dataclass.
-        only: The fields to take; None takes all.
-        defaults: Other defaults of some fields, by name.
+        only: The fields to use; None uses all.
+        defaults: Different defaults for some fields, by name.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Options(Generic[T]):
             self._parts[name] = _parameter(field, kind, notes, helps[name], default)
 
     def parameters(self) -> Iterator[click.Parameter]:
-        """The options and arguments, in the order of the fields."""
+        """Yield the options and arguments, in the order of the fields."""
         for part in self._parts.values():
             if isinstance(part, Options):
                 yield from part.parameters()
@@ -144,10 +144,10 @@ class Options(Generic[T]):
                 yield part
 
     def build(self, values: Mapping[str, Any]) -> T:
-        """The settings of a command line.
+        """Build the settings of a command line.
 
         Args:
-            values: By the parameters' names, as click passes them.
+            values: The values by the parameters' names, as click passes them.
 
         Raises:
             click.UsageError: A required option is missing.
@@ -162,29 +162,29 @@ class Options(Generic[T]):
         return self._settings(**fields)
 
     def names(self) -> list[str]:
-        """The keys of a table, with those of its groups."""
+        """Return the keys of a table, including those of its groups."""
         names = []
         for name, part in self._parts.items():
             names += part.names() if isinstance(part, Options) else [_key(name)]
         return names
 
     def read(self, table: Mapping[str, Any], title: str, folder: Path | None = None) -> T:
-        """The settings of a recipe's table.
+        """Build the settings of a recipe's table.
 
         Args:
-            table: Values by key.
-            title: Of the table, for messages.
-            folder: Folder of relative paths; None leaves them as they are.
+            table: The values by key.
+            title: The table's title, for messages.
+            folder: The folder from which relative paths are resolved; None leaves them unchanged.
 
         Raises:
             ExportError: A key is missing or unknown, or a value is wrong.
         """
         if unknown_keys := sorted(table.keys() - set(self.names())):
             raise ExportError(
-                f"[{title}] has no key {unknown_keys[0]}; it has {', '.join(self.names())}"
+                f"[{title}] has no key {unknown_keys[0]}; its keys are {', '.join(self.names())}"
             )
 
-        import msgspec  # of an extra, and needed by recipes alone
+        import msgspec  # msgspec belongs to an extra, and only recipes need it.
 
         def path(kind: type, value: object) -> Path:
             if kind is not Path or not isinstance(value, str):
@@ -218,7 +218,7 @@ class Options(Generic[T]):
                 raise ExportError(f"{title}.{_key(name)}: {error}") from error
 
     def _grouped(self, table: Mapping[str, Any]) -> dict[str, Any]:
-        """A table's values by field, those of groups by group."""
+        """Return a table's values by field, with those of groups by group."""
         return {
             name: part._grouped(table) if isinstance(part, Options) else table[_key(name)]
             for name, part in self._parts.items()
@@ -227,7 +227,7 @@ class Options(Generic[T]):
 
 
 def _key(name: str) -> str:
-    """A field's name without the underscore that avoids a keyword of Python."""
+    """Return a field's name without the underscore that avoids a Python keyword."""
     return name.removesuffix("_")
 
 
@@ -274,7 +274,7 @@ def _parameter(
 
 
 def described_option(settings: type) -> dict[str, str]:
-    """The lines under ``Attributes:`` in the docstrings of a dataclass and its bases, by field."""
+    """Return the lines under ``Attributes:`` of a dataclass and its bases, by field."""
     docs = [inspect.cleandoc(part.__doc__ or "") for part in reversed(settings.__mro__)]
     lines = "\n".join(doc.partition("Attributes:\n")[2] for doc in docs)
     return {
@@ -283,7 +283,7 @@ def described_option(settings: type) -> dict[str, str]:
 
 
 def _unwrap(hint: Any) -> tuple[Any, list[Any]]:  # noqa: ANN401
-    """A type without annotations and None, and its annotations."""
+    """Return a type without annotations and None, and its annotations."""
     notes: list[Any] = []
     while True:
         if get_origin(hint) is Annotated:

@@ -1,4 +1,4 @@
-"""What a manifest says of a release's training, as a typed record."""
+"""Read what a manifest says about a release's training, as a typed record."""
 
 from __future__ import annotations
 
@@ -8,35 +8,36 @@ from typing import Any
 
 from fala.bundle.reading import Bundle
 
-#: In the details of a head that is fitted to all rows of a file without splits: its rows measure no
-#: device of such a release.
+#: A detail of a head that is fitted to all rows of a file without splits: its rows cannot measure a
+#: device with such a release.
 EVERY_ROW = "every_row"
 
 
 @dataclass(frozen=True)
 class TrainingRecord:
-    """The facts of a training; empty ones where the manifest, which nobody validates, has none.
+    """The facts of a training; a fact is empty if the unvalidated manifest lacks it.
 
     Attributes:
         trained: Whether the backbone was trained together with its head.
-        history: The history of the training, also of one that lost against the frozen backbone.
+        history: The history of the training, even if the trained model lost against the frozen
+            backbone.
         digest: Digest of the public rows.
-        divided_by: ``"users"``, ``"documents"``, ``"cross-fitting"``, or how a benchmark divides
-            the rows itself.
-        recipe: All that the training depends on, by readable names.
-        seed: Seed of the division of the rows.
+        divided_by: How the rows were divided: ``"users"``, ``"documents"``, ``"cross-fitting"``, or
+            a benchmark's own division.
+        recipe: Everything that the training depends on, by readable names.
+        seed: Seed with which the rows were divided.
         part: The part of a model that a task trains, with its settings.
         every_row: Whether the head is fitted to all rows of a file without splits.
         rows: Number of rows to train on.
-        names_users: Whether a row names a user.
-        annotators: Number of annotators' own heads during the training.
-        of_annotators: Number of annotators that they were drawn from.
+        names_users: Whether any row names a user.
+        annotators: Number of annotators with their own heads during the training.
+        of_annotators: Number of annotators from whom these were drawn.
         fitted_on: Numbers of ``rows`` and ``documents`` that the head is fitted to, and
             ``of_rows``.
-        words: Details of the fit of words.
-        penalties: Those of the head, by block; empty where they must be chosen again.
+        words: Details of the fit of the n-grams.
+        penalties: Penalties of the head, by block; empty if they must be chosen again.
         candidates: The rows of the table of candidates.
-        chosen: The name of the released one.
+        chosen: Name of the candidate that is released.
         figures: Figures of each model.
         held_out: Figures of the candidates on held-out rows.
     """
@@ -70,7 +71,8 @@ class TrainingRecord:
     def read(cls, details: object) -> TrainingRecord:
         """Read a manifest's ``training``, or what a command returns of it."""
         training = _table(details)
-        run = _table(training.get("tried")) or training  # of one that lost
+        # A training that lost against the frozen backbone is recorded as tried.
+        run = _table(training.get("tried")) or training
         recipe, data = _table(run.get("recipe")), _table(training.get("data"))
         parts = [_table(data.get(name)) for name in ("training", "validation", "held_out")]
         words = _table(training.get("words"))

@@ -1,4 +1,4 @@
-"""Settings of a release: options of commands, keys of recipes."""
+"""Define the settings of a release: options of commands, and keys of recipes."""
 
 from __future__ import annotations
 
@@ -23,35 +23,36 @@ from fala_export.recipe.options import (
     Share,
 )
 
-#: How the states of a text's tokens become its embedding, where the backbone is not trained:
-#: by the pooling of the model's files, by a mode of the last layer's states, or of three layers'.
+#: How the states of a text's tokens become its embedding if the backbone is not trained: by the
+#: pooling of the model's files, by a mode of the last layer's states, or from three layers' states.
 FrozenPooling: TypeAlias = Literal["own", "mean", "cls", "lasttoken", "layers"]
-#: Attention is learned, so only a training offers it.
+#: Attention pooling is learned, so it is available only with training.
 AnyPooling: TypeAlias = Literal[FrozenPooling, "attention"]
 
-#: Settings of a model's files that change its embeddings, and that a bundle may do without.
+#: Settings of a model's files that change its embeddings, and that a bundle may omit.
 Ignored: TypeAlias = Literal["prompts", "truncate_dim", "truncation_side"]
 
 
 class HubName(str):
-    """A model's name on the hub, even where a folder here has the same name."""
+    """A model's name on the hub, even if a local folder has the same name."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True)
 class ModelSource:
-    """Which model is loaded.
+    """The model to load.
 
     Attributes:
         source: The model's folder, or its name on the hub.
         revision: Branch, tag or commit of a model on the hub.
-        ignore: A setting of the model's files that the bundle shall not keep; may be given again.
-            Without it a model with a setting that no bundle can keep is rejected.
-        prompt: Name of a prompt in the model's files to put before every text (default: theirs).
-        dimension: Numbers of an embedding to keep, for a model that was trained so (default: all,
-            or what the model's files say).
-        layers: Layers of a transformer to keep, the first ones: a smaller file, and fewer
+        ignore: A setting of the model's files that the bundle omits; may be given again. Otherwise
+            a model with a setting that bundles do not support is rejected.
+        prompt: Name of a prompt in the model's files that is put before every text (default: the
+            one that the files name).
+        dimension: Number of leading dimensions of each embedding to keep, if the model was trained
+            for it (default: all, or as the model's files say).
+        layers: Number of the transformer's first layers to keep, for a smaller file and fewer
             operations (default: all).
     """
 
@@ -65,17 +66,20 @@ class ModelSource:
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """Options of exporting an encoder.
+    """Options for exporting an encoder.
 
     Attributes:
-        name: Name in the manifest (default: the source's; of a student the file's).
+        name: Name in the manifest (default: the source's name; for a distilled student, the
+            file's).
         precision: How weights are stored.
-        min_cosine: Mean cosine to float32 below which nothing is written.
-        max_length: Tokens of a text that are read (default: 128, or all it can).
-        adapters: Add optional inputs for tasks' adapters, and for the norms after them.
-        keep_speed: Whether the manifest has the measured speed, which differs between runs. Without
-            it the same settings give the same bytes.
-        details: More to note in the manifest.
+        min_cosine: Lowest accepted mean cosine to the float32 embeddings; below it nothing is
+            written.
+        max_length: Number of tokens of a text that are read (default: 128, or all that the model
+            can read).
+        adapters: Add optional inputs for tasks' adapters, and for the norms that follow them.
+        keep_speed: Whether to record the measured speed in the manifest. Speed differs between
+            runs; without it, the same settings give the same bytes.
+        details: Further details for the manifest.
     """
 
     name: str = ""
@@ -84,11 +88,11 @@ class ExportOptions:
         "--quantize",
         Described(
             {
-                "auto": "the smallest that meets --min-cosine",
+                "auto": "the smallest precision that meets --min-cosine",
                 "none": "float32, as the model is",
                 "fp16": "half the size",
-                "int8": "a quarter of it, and about twice as fast",
-                "int4": "an eighth, plus the parts that stay finer; a little less accurate",
+                "int8": "a quarter of the size, and about twice as fast",
+                "int4": "an eighth of the size, plus finer parts; a little less accurate",
             }
         ),
     ] = "int8"
@@ -101,12 +105,12 @@ class ExportOptions:
 
 @dataclass(frozen=True)
 class VectorOptions:
-    """Options of exporting static word vectors.
+    """Options for exporting static word vectors.
 
     Attributes:
         precision: How numbers are stored.
-        top: Only the file's first words.
-        vocab: Only the words of this file, one a line.
+        top: Number of the file's first words to keep (default: all).
+        vocab: File of the words to keep, with one word on each line.
     """
 
     precision: Literal["int8", "float16"] = "int8"
@@ -116,11 +120,11 @@ class VectorOptions:
 
 @dataclass(frozen=True)
 class ScalesSettings:
-    """Which public annotators scales are chosen on.
+    """The public annotators on whom scales (prior variances) are chosen.
 
     Attributes:
-        trained_on: The --data of the backbone's training, if it is another file: its documents are
-            left out.
+        trained_on: The --data file of the backbone's training, if it is another file; its documents
+            are left out.
     """
 
     trained_on: File | None = None
@@ -131,13 +135,13 @@ class Passphrase:
     """The passphrase of private keys.
 
     Attributes:
-        passphrase_file: File whose first line en- and decrypts the keys; '-' asks for it.
+        passphrase_file: File whose first line encrypts and decrypts the keys; '-' prompts for it.
     """
 
     passphrase_file: File | None = None
 
     def read(self, *, new: bool = False) -> bytes | None:
-        """The passphrase; None where none is set."""
+        """Return the passphrase, or None if none is set."""
         file = self.passphrase_file
         if file is None:
             return None
@@ -146,12 +150,14 @@ class Passphrase:
             return str(typed).encode()
         line = (file.read_bytes().splitlines() or [b""])[0]
         if not line:
-            raise ExportError(f"{file}: its first line, the passphrase, is empty")
+            raise ExportError(
+                f"{file}: its first line is empty, but it must contain the passphrase"
+            )
         return line
 
 
 def keys_beside(repository: Path) -> Path:
-    """The default folder of a repository's private keys, beside it."""
+    """Return the default folder of a repository's private keys, next to the repository."""
     resolved = repository.resolve()
     return resolved.with_name(f"{resolved.name}.keys")
 
@@ -161,14 +167,14 @@ class Keys:
     """The available private keys.
 
     Attributes:
-        keys: A private key's file, or a folder of them; again for more (default: REPO.keys).
+        keys: File or folder of private keys; may be given again (default: REPO.keys).
     """
 
     keys: Annotated[tuple[FileOrFolder, ...], "--key"] = ()
     passphrase: Passphrase
 
     def of(self, repository: Path) -> tuple[Path, ...]:
-        """The files and folders of a repository's keys."""
+        """Return the files and folders of a repository's keys."""
         return self.keys or (keys_beside(repository),)
 
 
@@ -177,7 +183,7 @@ class SignSettings:
     """The key that signs a release as a single file.
 
     Attributes:
-        key: The private key, made by fala-export key.
+        key: Private key made by fala-export key.
     """
 
     key: File
@@ -190,7 +196,7 @@ class BridgeSettings:
 
     Attributes:
         from_: Bundles of the backbones that devices have.
-        seed: Draws the held-out documents.
+        seed: Seed with which held-out documents are drawn.
     """
 
     from_: tuple[File, ...]
@@ -199,16 +205,17 @@ class BridgeSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckSettings:
-    """Held-out annotators, played as devices that replace an earlier release by the new one.
+    """Held-out annotators, simulated as devices that replace an earlier release by the new one.
 
     Attributes:
-        from_: The earlier release (default: the first one with a bridge).
-        users: Number of simulated users, up to what the rows allow (default: 20 of a file without
-            splits; else all with train and test rows, 200 at most).
-        budget: Most forward passes of a replacement (default: a device's).
-        minimum_gain: Least gain of mean AUC over the new release as shipped; below it the command
-            fails.
-        maximum_worse: Share of the annotators who may lose more than .005 of AUC against it.
+        from_: The earlier release (default: the first release with a bridge).
+        users: Number of simulated users, at most what the rows allow (default: 20 for a file
+            without splits; otherwise all users with train and test rows, at most 200).
+        budget: Most forward passes per replacement (default: a device's).
+        minimum_gain: Least gain of mean AUC over the new release without personalization; below it
+            the command fails.
+        maximum_worse: Largest share of the annotators who may lose more than .005 of AUC against
+            it; above it the command fails.
     """
 
     from_: File | None = None
@@ -220,10 +227,11 @@ class CheckSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class PublishSettings:
-    """The repository of a release.
+    """The repository in which a release is published.
 
     Attributes:
-        repository: Its public folder; created, with new keys beside it, where there is none.
+        repository: The repository's public folder; if it does not exist, it is created, with new
+            keys next to it.
         keys: The private keys.
     """
 

@@ -1,4 +1,4 @@
-"""Settings of a training: the vendor's, and those of the loop."""
+"""Define the settings of a training: the vendor's settings, and those of the loop."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from fala_export.recipe.options import Count, FileOrFolder, FolderPath, Only, Po
 if TYPE_CHECKING:
     from fala.model.links import Link
 
-#: Whether a head has weights of words.
+#: Whether a head has lexical features.
 WithLexical: TypeAlias = Annotated[bool, "--lexical/--no-lexical"]
 
-#: Texts that a step reads at a time, with their gradients: a step of many adds those of several
-#: passes, so that its memory stays that of one.
+#: Number of texts that a step reads at a time, with their gradients. A larger step adds the
+#: gradients of several passes, so that its memory stays that of one.
 PASS = 32
 
 #: The metric of the validation examples that chooses the best epoch.
@@ -29,16 +29,19 @@ class LoopSettings:
     """Settings of the training loop.
 
     Attributes:
-        epochs: Passes over the examples, at most.
-        learning_rate: At its peak; it rises linearly, and falls linearly to zero.
+        epochs: Most passes over the examples.
+        learning_rate: Peak learning rate; the rate rises linearly to it, then falls linearly to
+            zero.
         batch: Examples per step.
-        passes: Batches whose gradients a step adds.
-        epoch: Most texts of an epoch, drawn anew for each; None takes all.
-        warm_up: Share of the steps in which it rises.
-        weight_decay: AdamW's; not for biases and norms.
-        patience: Epochs without improvement on the validation examples before an early stop.
+        passes: Number of batches whose gradients a step adds.
+        epoch: Most texts of an epoch, drawn again for each; None uses all.
+        warm_up: Share of the steps in which the learning rate rises.
+        weight_decay: Weight decay of AdamW, which excludes biases and norms.
+        patience: Number of epochs without improvement on the validation examples before training
+            stops early.
         best: How the best epoch is chosen: by the lowest ``"loss"`` on the validation examples, or
-            by the highest ``"accuracy"``, which only a classifier has; the earliest of equals.
+            by the highest ``"accuracy"``, which only a classifier has. The earliest of equal epochs
+            is used.
     """
 
     epochs: int
@@ -53,10 +56,10 @@ class LoopSettings:
 
 
 def transformer_loop(task: str) -> LoopSettings:
-    """The default settings of a transformer's training.
+    """Return the default settings for training a transformer.
 
-    A classifier has 250 steps at most: more steps were worse. A matcher reaches no lower loss on
-    validation users in four epochs than in two.
+    A classifier is trained for at most 250 steps, because more steps were worse. A matcher is
+    trained for two epochs, because four reached no lower loss on validation users.
 
     Args:
         task: ``"classification"`` or ``"matching"``.
@@ -71,15 +74,15 @@ class TrainingSettings:
     """How a backbone and its head are trained on public rows.
 
     Attributes:
-        epochs: Most passes over the rows (default: what suits the backbone).
-        batch: Texts per step; for a matcher, opened candidates per step (default: what suits the
+        epochs: Most passes over the rows (default: depends on the backbone).
+        batch: Texts per step; for a matcher, opened candidates per step (default: depends on the
             backbone).
-        learning_rate: At its peak (default: what suits the backbone).
-        warm_up: Share of the steps in which the rate rises.
+        learning_rate: Peak learning rate (default: depends on the backbone).
+        warm_up: Share of the steps in which the learning rate rises.
         seed: Seed of everything random.
-        annotators: Also train a head for each user of five rows or more (4,000, drawn, of more), at
-            half of the loss; only the shared head is released. Default: where a classifier has a
-            hundred such users.
+        annotators: Also train a head for each user with at least five rows (at most 4,000 users,
+            drawn), with half of the loss; only the shared head is released (default: on for a
+            classifier with at least a hundred such users).
     """
 
     epochs: Count | None = None
@@ -90,7 +93,7 @@ class TrainingSettings:
     annotators: Annotated[bool | None, "--annotators/--no-annotators"] = None
 
     def over(self, defaults: LoopSettings) -> LoopSettings:
-        """The default settings, changed where the vendor's settings are set."""
+        """Return the default settings, changed by those that the vendor has set."""
         batch = self.batch or defaults.batch
         return replace(
             defaults,
@@ -102,18 +105,18 @@ class TrainingSettings:
         )
 
 
-#: The settings of a training without annotators' heads.
+#: Settings of a training without annotators' heads.
 SCHEDULE = Only("epochs", "batch", "learning_rate", "warm_up", "seed")
 
 
 @dataclass(frozen=True)
 class LabelSettings:
-    """The kind of the rows' labels; by default names that exclude one another.
+    """The kind of the rows' labels; by default, names that exclude one another.
 
     Attributes:
         rating: The labels are numbers within this range.
-        tags: The labels are sets of names that do not exclude one another: a JSON list, names with
-            | between, or the columns of --labels.
+        tags: The labels are sets of names that do not exclude one another: a JSON list, names
+            separated by |, or the columns of --labels.
     """
 
     rating: tuple[float, float] | None = None
@@ -125,7 +128,7 @@ class LabelSettings:
 
         Raises:
             BundleFormatError: The range is empty.
-            DataError: They are ratings and tags.
+            DataError: Both ratings and tags are set.
         """
         from fala.model.links import LABELS, TAGS
         from fala_export.rows.user_rows import rating_of
@@ -133,7 +136,9 @@ class LabelSettings:
         if self.rating is None:
             return TAGS if self.tags else LABELS
         if self.tags:
-            raise DataError("labels are ratings or tags, not both")
+            raise DataError(
+                "labels must be ratings or tags, not both; use either --rating or --tags"
+            )
         return rating_of(*self.rating)
 
 
@@ -142,11 +147,11 @@ class RunSettings:
     """The input and the work folder of a training.
 
     Attributes:
-        data: Rows as of fala-replace --data; the public ones are read.
-        work: Folder of the checkpoints, and of the trained model.
-        resume: Continue from the last whole checkpoint in --work.
-        skip_bad_rows: Leave rows out that cannot be read, and print their number and lines.
-        lexical: Whether the head has weights of words, too: about 130 kB for two labels.
+        data: Rows in the format of fala-replace --data; the public rows are read.
+        work: Folder for the checkpoints and the trained model.
+        resume: Continue from the last complete checkpoint in --work.
+        skip_bad_rows: Leave out rows that cannot be read, and print their number and lines.
+        lexical: Whether the head also has lexical features; they take about 130 kB for two labels.
     """
 
     data: FileOrFolder

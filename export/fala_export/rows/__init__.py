@@ -1,1 +1,1 @@
-"""Labelled rows from files of every form."""
+"""Read labelled rows from files of every form."""

@@ -1,6 +1,6 @@
-"""Which columns of a file have a row's fields: those that are named, else a guess by their names.
+"""Find the columns that hold a row's fields: by the given names, else by usual names.
 
-Every command that reads rows guesses alike, and prints which columns it took.
+Every command that reads rows guesses in the same way and prints the columns that it uses.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Annotated, Any, TypeAlias
 from fala.base.errors import DataError
 from fala_export.rows.user_rows import label_of
 
-#: The fields of a row that have one column.
+#: Fields of a row that have one column each.
 FIELDS = ("text", "label", "user", "split", "history", "candidate")
 
-#: Names of columns of ratings, if they hold numbers.
+#: Names of columns that are ratings if they hold numbers.
 RATINGS = ("rating", "stars", "score", "grade", "points")
-# Usual names of the fields' columns, the most usual first.
+# Usual names of each field's column, the most usual first.
 _USUAL = {
     "text": (
         "text", "post", "comment", "tweet", "sentence", "content", "body", "message", "review",
@@ -29,39 +29,39 @@ _USUAL = {
     ),
     "split": ("split",),
 }  # fmt: skip
-# Usual names of a column of two labels, and prefixes of others.
+# Usual names of a column with two labels, and prefixes of others.
 _JUDGED = ("hateful", "toxic", "offensive", "abusive", "spam", "positive")
 _JUDGES = ("is_", "has_")
-# Columns of other forms of a row than a text.
+# Columns of rows whose example is not a single text.
 _OTHER_FORMS = {"pair", "history", "candidate"}
-# Longer names of columns may be texts.
+# Longer column names may be texts.
 _LONGEST_NAME = 40
 
 
-#: A column's name, as an option; None for a guess.
+#: A column's name, as an option; if None, the column is guessed.
 Column: TypeAlias = Annotated[str | None, "COLUMN"]
 
 
 @dataclass(frozen=True)
 class Columns:
-    """How a file's rows are read: the names of its columns.
+    """The names of the columns with which a file's rows are read.
 
-    None is the column with the field's name, or where there is none, a guess by usual names. The
-    blanks and line ends of a column's name are as ``column_name`` makes them.
+    If a name is None, the column with the field's own name is used, or, if there is none, a column
+    with a usual name. Whitespace in a column's name is normalized by ``column_name``.
 
     Attributes:
-        text: The column of the document.
-        label: The column of its label.
+        text: The column of the document's text.
+        label: The column of the document's label.
         user: The column of the user who gave the label.
-        split: The column of ``"public"``, ``"train"`` or ``"test"``.
-        history: The column of the texts that a matcher's user opened before, as a JSON list.
-        candidate: The column of a matcher's candidate, its text.
-        labels: The columns of tags, separated by commas; a row has the tags with 1, and not those
-            with 0 or nothing.
-        skip_bad_rows: Leave rows out that cannot be read, and print their number and lines.
+        split: The column that contains ``"public"``, ``"train"`` or ``"test"``.
+        history: The column of the texts that a matcher's user has opened before, as a JSON list.
+        candidate: The column of the candidate's text, for a matcher.
+        labels: The columns of tags, separated by commas; a row has the tags whose column is 1, and
+            not those whose column is 0 or empty.
+        skip_bad_rows: Leave out rows that cannot be read, and print their number and lines.
 
     Raises:
-        DataError: One column is for two fields.
+        DataError: One column is named for two fields.
     """
 
     text: Column = None
@@ -91,16 +91,16 @@ class Columns:
 
     @property
     def tags(self) -> list[str]:
-        """The columns of tags; none if one column has them all."""
+        """The columns of tags; empty if one column has all tags."""
         return [] if self.labels is None else [*map(column_name, self.labels.split(","))]
 
     @property
     def by_field(self) -> dict[str, str]:
-        """Each field's column; without a name the field's own."""
+        """The column of each field; an unnamed column has its field's name."""
         return {field: getattr(self, field) or field for field in FIELDS}
 
     def renamed(self) -> dict[str, str]:
-        """The columns with another name than their field, by field."""
+        """Return the columns whose name differs from their field's, by field."""
         return {field: column for field, column in self.by_field.items() if column != field}
 
     @property
@@ -111,29 +111,29 @@ class Columns:
 
     @property
     def expected(self) -> set[str]:
-        """Names in lower case that a table's header is recognized by."""
+        """The lower-case names by which a table's header is recognized."""
         names = {*self.by_field.values(), *self.tags, *_OTHER_FORMS, *_JUDGED}
         return {name.casefold() for name in names.union(*_USUAL.values())}
 
 
 def column_name(name: str) -> str:
-    """A column's name without blanks around it, and with one blank for several or a line end."""
+    """Return a column's name stripped, with each run of whitespace replaced by one blank."""
     return " ".join(name.split())
 
 
 def guess_columns(columns: Columns, present: Sequence[str], *, exclusive: bool) -> Columns:
-    """Name the columns that are not named: the field's own name, else the first usual name.
+    """Fill in the unnamed columns: the field's own name, else the first usual name.
 
-    A column that is named after a property of texts (``hateful``, ``is_spam``) is taken for the
-    labels if it is the only one of its kind. It must then have two values: see ``is_judged``.
+    A column that is named after a property of texts (``hateful``, ``is_spam``) is used for the
+    labels if it is the only such column. It must then have two values; see ``is_judged``.
 
     Args:
-        columns: The columns that are named.
+        columns: The columns that the caller named.
         present: The names of the file's columns.
         exclusive: Whether labels exclude one another, so that they may have a column of two values.
 
     Returns:
-        The columns; None for those that the file does not have.
+        The columns; None for each column that the file does not have.
     """
     taken = {*columns.renamed().values(), *columns.tags}
     free = [name for name in present if name not in taken]
@@ -155,20 +155,20 @@ def guess_columns(columns: Columns, present: Sequence[str], *, exclusive: bool) 
 
 
 def is_judged(name: str) -> bool:
-    """Whether a column's name is a property that a text has or not, as ``is_spam``."""
+    """Return whether a column is named after a property of texts, such as ``is_spam``."""
     return name.casefold() in _JUDGED or name.casefold().startswith(_JUDGES)
 
 
 def check_header(name: str, present: Sequence[str], columns: Columns) -> None:
-    """Check that a table has the named columns, and a text.
+    """Check that a table has the named columns and a column of texts.
 
     Args:
-        name: The file's name, for errors.
-        present: The names of its columns.
+        name: The file's name, for error messages.
+        present: The names of the table's columns.
         columns: The columns of fields.
 
     Raises:
-        DataError: It lacks one, has one twice, or has no header.
+        DataError: The table lacks a column, has one twice, or has no header.
     """
     missing = [column for column in columns.renamed().values() if column not in present]
     names = columns.by_field
@@ -180,7 +180,9 @@ def check_header(name: str, present: Sequence[str], columns: Columns) -> None:
         missing = missing or [names["label"]]
     used = [*columns.tags, *names.values()]
     if twice := [column for column in used if present.count(column) > 1]:
-        raise DataError(f"{name}: has several columns {twice[0]!r:.60}; rename all but one of them")
+        raise DataError(
+            f"{name}: several columns are named {twice[0]!r:.60}; rename all but one of them"
+        )
     if missing:
         raise no_column(name, missing[0], present)
 
@@ -188,16 +190,16 @@ def check_header(name: str, present: Sequence[str], columns: Columns) -> None:
 def check_found(
     name: str, present: Sequence[str], columns: Columns, found: Mapping[str, bool]
 ) -> None:
-    """Check that rows had the columns that were named, and labels.
+    """Check that some row had a value in each named column and in the label column.
 
     Args:
-        name: The file's name, for errors.
-        present: The names of its columns; where rows name their own, those of the first.
+        name: The file's name, for error messages.
+        present: The names of the columns; if each row names its own, those of the first rows.
         columns: The columns of fields.
-        found: Whether any row had a value of a field.
+        found: Whether any row had a value, by field.
 
     Raises:
-        DataError: No row had it, and there is no such column.
+        DataError: No row had a value, and there is no such column.
     """
     for field, column in columns.by_field.items():
         is_needed = getattr(columns, field) or (field == "label" and not columns.tags)
@@ -206,12 +208,12 @@ def check_found(
 
 
 def no_column(name: str, missing: str, present: Collection[str]) -> DataError:
-    """The error of a table that lacks a column, with the names of those that it has.
+    """Return the error for a table that lacks a column, with the names of the columns it has.
 
     Args:
         name: The file's name.
-        missing: The column that it lacks.
-        present: The names of its columns.
+        missing: The missing column.
+        present: The names of the table's columns.
     """
     if {"annotations", "data"} <= {*present}:
         return DataError(
@@ -221,10 +223,10 @@ def no_column(name: str, missing: str, present: Collection[str]) -> DataError:
     if any(len(column) > _LONGEST_NAME or _is_number(column) for column in present):
         return DataError(
             f"{name}: no column {missing!r:.60}, and its first line looks like a row of texts; "
-            "write a first line with the names of the columns"
+            "add a first line with the names of the columns"
         )
     words = [column for column in present if not any(map(str.isspace, column))]
-    others = len(present) - len(words)  # such a name may be a text
+    others = len(present) - len(words)  # A name with blanks may be a text.
     listed = ", ".join([*words, *[f"{others} with blanks"] * bool(others)])
     return DataError(
         f"{name}: no column {missing!r:.60}; its columns are {listed[:300]}; "

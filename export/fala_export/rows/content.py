@@ -1,4 +1,4 @@
-"""The text of a file: unpacked, decoded, and recognised by its first bytes."""
+"""Open a file's text: decompress it, decode it, and recognize its form by its first bytes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pathlib import Path
 from fala.base.errors import DataError
 from fala_export.base.errors import RowError
 
-#: Characters of the longest line: a damaged file may be one endless line.
+#: Characters of the longest line, because a damaged file may be one endless line.
 LONGEST_LINE = 1 << 24
-#: From so many unpacked bytes on, gzip may have unpacked every byte to so many at most. Tables of
-#: texts have less than a tenth of it.
+#: Unpacked bytes above which the compression ratio is checked, and the largest ratio that is
+#: accepted. Tables of texts have less than a tenth of it.
 LEAST_UNPACKED, MOST_TIMES = 1 << 22, 100
 
 _GZIP = b"\x1f\x8b"
@@ -30,10 +30,10 @@ _MARKS = (
 
 _AS_UTF_8 = "save it as UTF-8 (in Excel: Save As, CSV UTF-8)"
 _AS_CSV = "export the sheet as CSV (in Excel: Save As, CSV UTF-8)"
-_UNPACK = "unpack it, and name the file in it"
-# The first bytes of files that are no text, their kind, and what to do. The first match counts.
+_UNPACK = "unpack it, and name the file inside"
+# First bytes of files that are not texts, the kind of file, and what to do. The first match counts.
 _KINDS = (
-    (rb"PK\x03\x04.*(word/document|ppt/presentation)\.xml", "a document for people", _AS_CSV),
+    (rb"PK\x03\x04.*(word/document|ppt/presentation)\.xml", "a document, not a table", _AS_CSV),
     (rb"PK\x03\x04.*(\[Content_Types\]\.xml|xl/)", "an Excel workbook (.xlsx)", _AS_CSV),
     (rb"PK\x03\x04.*opendocument\.spreadsheet", "an OpenDocument spreadsheet (.ods)", _AS_CSV),
     (rb"PK(\x03\x04|\x05\x06)", "a ZIP archive", _UNPACK),
@@ -43,7 +43,7 @@ _KINDS = (
     (rb"ARROW1", "an Arrow or Feather file", "write the table as Parquet or CSV"),
     (
         rb"(BZh[1-9]1AY|\xfd7zXZ\0|\x28\xb5\x2f\xfd|7z\xbc\xaf)",
-        "an archive, and not of gzip",
+        "an archive other than gzip",
         _UNPACK,
     ),
     (rb"\x1f\x8b", "packed twice", _UNPACK),
@@ -51,15 +51,15 @@ _KINDS = (
     (rb"\x89HDF", "an HDF5 file", "write the table as Parquet or CSV"),
     (rb"\x93NUMPY", "a NumPy array", "write the table as Parquet or CSV"),
     (rb"(ORC[\x08-\x1f]|Obj\x01)", "an ORC or Avro file", "write the table as Parquet or CSV"),
-    (rb"(%PDF|\{\\rtf)", "a document for people", _AS_CSV),
-    (rb"\s*<(?i:!doctype|html|\?xml)", "an HTML or XML page", "fetch the file itself"),
+    (rb"(%PDF|\{\\rtf)", "a document, not a table", _AS_CSV),
+    (rb"\s*<(?i:!doctype|html|\?xml)", "an HTML or XML page", "download the file itself"),
 )
 # A byte that is not UTF-8, as ``surrogateescape`` decodes it.
 _UNDECODED = re.compile("[\udc80-\udcff]")
 
 
 class _Counted:
-    """Counts the bytes that are read of a stream."""
+    """A stream that counts the bytes read from it."""
 
     def __init__(self, stream: io.BufferedReader) -> None:
         self._stream, self.count = stream, 0
@@ -71,28 +71,28 @@ class _Counted:
 
 
 class _Unpacked(io.RawIOBase):
-    """A gzip's content, which may not unpack to far more than the file's size.
+    """A gzip file's content, which may not unpack to far more than the file's size.
 
     Args:
-        name: The file's name, for errors.
-        packed: The file.
+        name: The file's name, for error messages.
+        packed: The compressed file.
     """
 
     def __init__(self, name: str, packed: io.BufferedReader) -> None:
         self._name, self._packed, self._count = name, _Counted(packed), 0
-        # typeshed asks for a seekable file; to read, ``GzipFile`` calls ``read`` alone.
+        # typeshed asks for a seekable file, but ``GzipFile`` only calls ``read`` when it reads.
         self._content = gzip.GzipFile(fileobj=self._packed, mode="rb")  # type: ignore[call-overload]
 
     def readable(self) -> bool:
         return True
 
-    # ``BufferedReader`` passes a memoryview; before Python 3.12 no type names any other buffer.
+    # ``BufferedReader`` passes a memoryview; before Python 3.12 there is no type for other buffers.
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         try:
             data: bytes = self._content.read(len(buffer))
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise DataError(
-                f"{self._name}: this gzip file is damaged or cut short; fetch or write it again"
+                f"{self._name}: this gzip file is damaged or truncated; download or write it again"
             ) from error
         self._count += len(data)
         if self._count > max(LEAST_UNPACKED, MOST_TIMES * self._packed.count):
@@ -106,23 +106,24 @@ class _Unpacked(io.RawIOBase):
 
 @contextmanager
 def open_content(name: str) -> Iterator[io.BufferedReader]:
-    """Open a file, or standard input for ``"-"``; what gzip has packed is unpacked.
+    """Open a file, or standard input for ``"-"``, and decompress gzip.
 
     Args:
         name: The file's name.
 
     Raises:
-        DataError: The gzip is damaged or unpacks to too much, now or while it is read.
+        DataError: The gzip file is damaged or unpacks to too much, now or while it is read.
         OSError: The file cannot be read.
     """
     with ExitStack() as stack:
         stream: io.BufferedReader
         if name == "-":
             if sys.stdin is None:
-                raise DataError("standard input is closed; name a file")
-            # A BinaryIO for typeshed, as an app may replace it; it is one that is buffered.
+                raise DataError("standard input is closed; name a file instead")
+            # typeshed declares a BinaryIO, because an app may replace standard input; it is
+            # buffered here.
             stream = io.BufferedReader(sys.stdin.buffer)  # type: ignore[arg-type]
-            stack.callback(stream.detach)  # standard input stays open
+            stack.callback(stream.detach)  # Standard input stays open.
         else:
             stream = stack.enter_context(Path(name).open("rb"))
         if stream.peek(2).startswith(_GZIP):
@@ -131,23 +132,23 @@ def open_content(name: str) -> Iterator[io.BufferedReader]:
 
 
 def check_text(name: str, start: bytes) -> None:
-    """Check that a file's first bytes are of a text.
+    """Check that a file begins like a text.
 
     Raises:
-        DataError: They are of another kind of file, which the error names.
+        DataError: The file is of another kind, which the error names.
     """
     for pattern, kind, remedy in _KINDS:
         if re.match(pattern, start, re.DOTALL):
             raise DataError(f"{name}: is {kind}, not a file of rows; {remedy}")
     if _mark(start) is None and 4 * start.count(0) > len(start):
         raise DataError(
-            f"{name}: is no UTF-8 text: it has NUL bytes, as UTF-16 without a byte-order mark or a "
-            f"file of another kind; {_AS_UTF_8}"
+            f"{name}: is not UTF-8 text, because it has NUL bytes, as UTF-16 without a "
+            f"byte-order mark and binary files do; {_AS_UTF_8}"
         )
 
 
 def _members(stream: io.BufferedReader, start: bytes) -> bytes:
-    """The names in a ZIP archive, which say whether it is a workbook; empty for another file."""
+    """Return the names in a ZIP archive, which tell workbooks apart; empty for another file."""
     if start.startswith(b"PK") and stream.seekable():
         with suppress(zipfile.BadZipFile, OSError), zipfile.ZipFile(stream) as archive:
             return "\n".join(archive.namelist()).encode("utf-8", "replace")
@@ -155,24 +156,24 @@ def _members(stream: io.BufferedReader, start: bytes) -> bytes:
 
 
 def _mark(start: bytes) -> str | None:
-    """The encoding that a byte-order mark declares; None without one."""
+    """Return the encoding that a byte-order mark declares, or None without such a mark."""
     return next((encoding for mark, encoding in _MARKS if start.startswith(mark)), None)
 
 
 class Lines(Iterator[str]):
-    """The lines of a text, with their ends.
+    """The lines of a text, including their line ends.
 
     Args:
-        name: The file's name, for errors.
-        stream: The unpacked bytes.
+        name: The file's name, for error messages.
+        stream: The decompressed bytes.
 
     Attributes:
-        number: Number of the last line, from 1.
+        number: Number of the last line read, counted from 1.
         bad: An error for the first bad line since ``bad`` was set to None. Bytes that are not UTF-8
             are replaced.
 
     Raises:
-        DataError: The file is of another kind.
+        DataError: The file is not a text.
     """
 
     def __init__(self, name: str, stream: io.BufferedReader) -> None:
@@ -187,34 +188,37 @@ class Lines(Iterator[str]):
     bad: RowError | None
 
     def __next__(self) -> str:
-        """The next line.
+        """Return the next line.
 
         Raises:
-            RowError: It is longer than ``LONGEST_LINE``, or no UTF-16.
+            RowError: The line is longer than ``LONGEST_LINE``, or is not valid UTF-16.
         """
         try:
             line = self._text.readline(LONGEST_LINE)
         except UnicodeDecodeError as error:
             raise RowError(
-                self.number + 1, f"is not {error.encoding.upper()}, or is cut short; {_AS_UTF_8}"
+                self.number + 1,
+                f"is not valid {error.encoding.upper()}, or is truncated; {_AS_UTF_8}",
             ) from error
         if not line:
             raise StopIteration
         self.number += 1
         if len(line) == LONGEST_LINE:
-            raise RowError(self.number, "is a line of 16 million characters or more")
+            raise RowError(
+                self.number, "is longer than 16 million characters; write one row a line"
+            )
         if not line.isascii() and (wrong := _UNDECODED.search(line)):
             position = len(line[: wrong.start()].encode()) + 1
             self._reject(
-                f"byte {position} is not UTF-8, and may be of Windows' encoding; {_AS_UTF_8}"
+                f"byte {position} is not UTF-8; the file may have a Windows encoding; {_AS_UTF_8}"
             )
             line = _UNDECODED.sub("\ufffd", line)
         if "\0" in line:
-            self._reject("has a NUL byte: the file is damaged, or is no text")
+            self._reject("has a NUL byte, so the file is damaged or is not a text")
         return line
 
     def close(self) -> None:
-        """Leave the bytes' stream as it is."""
+        """Leave the underlying stream of bytes open."""
         self._text.detach()
 
     def _reject(self, reason: str) -> None:

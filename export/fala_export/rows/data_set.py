@@ -1,4 +1,4 @@
-"""A whole data set: checks of the vendor's public rows, and of each user's."""
+"""Check a whole data set: the vendor's public rows and each user's rows."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from fala_export.rows.user_rows import (
 
 
 def gather_public(rows: Iterable[Row], link: Link = LABELS) -> Rows:
-    """Take the public rows of a data set of one task, to train on.
+    """Return the public rows of a data set with one task, to train on.
 
     Args:
         rows: All rows of the data set.
-        link: The kind of labels, of rows that do not know it.
+        link: The kind of labels, for rows that do not declare it.
 
     Raises:
         DataError: There are no public rows, or a head cannot have their labels.
@@ -39,49 +39,51 @@ def gather_public(rows: Iterable[Row], link: Link = LABELS) -> Rows:
     public = Rows.of(rows, link).public
     if not public:
         raise DataError(
-            f'no public rows: the global head is fitted to rows of split "public". {SPLITS}'
+            f'no public rows, but the global head is fitted to rows of split "public". {SPLITS}'
         )
     values = public.label_values
     if len(values) < 2:
         raise DataError(
-            f"all public rows have the label {shown_labels([str(public[0].label)])}: a head needs "
-            "two labels or more"
+            f"all public rows have the label {shown_labels([str(public[0].label)])}, but a head "
+            "needs at least two labels"
         )
     names = public.labels
     if public.link == LABELS:
         numbers_as_classes(names, public.source or "the public rows")
         if public.task == MATCHING and len(names) != 2:
-            raise DataError(f"matching has two labels, opened or not; these rows have {len(names)}")
+            raise DataError(
+                f"matching must have two labels, opened or not, but these rows have {len(names)}"
+            )
     return public
 
 
 def check_exclusive(rows: Rows, what: str) -> None:
-    """Check that labels are not ratings or tags.
+    """Check that the labels are not ratings or tags.
 
     Args:
         rows: Public rows.
-        what: The operation that needs labels, for the message.
+        what: The operation that needs exclusive labels, for the message.
 
     Raises:
-        ExportError: They are.
+        ExportError: The labels are ratings or tags.
     """
     if rows.link != LABELS:
         raise ExportError(
             f"{what} is for labels that exclude one another, not for "
-            f"{rows.link.described(rows.labels)}: fala-export train --frozen, or a recipe "
-            "without [training], fits a head"
+            f"{rows.link.described(rows.labels)}; to fit a head, use fala-export train --frozen, "
+            "or a recipe without [training]"
         )
 
 
 def check_devices(rows: Rows, earlier: Bundle) -> None:
-    """Check that devices with an earlier release can take a release of these rows.
+    """Check that devices with an earlier release can install a release made from these rows.
 
     Args:
         rows: Public rows.
         earlier: The earlier release.
 
     Raises:
-        ExportError: The earlier release has no head for their labels.
+        ExportError: The earlier release has no head for the labels of the rows.
     """
     head = earlier.manifest
     same = head.task == rows.task and equal_labels(head.labels, rows.labels)
@@ -89,7 +91,7 @@ def check_devices(rows: Rows, earlier: Bundle) -> None:
         rows_kind = f"{rows.task} with {rows.link.described(rows.labels)}"
         kind = f"a head for {head.task} with {head.link.described(head.labels)}"
         raise ExportError(
-            f"{earlier.path}: has {kind if head.task else 'no head'}, and the rows are for "
+            f"{earlier.path}: has {kind if head.task else 'no head'}, but the rows are for "
             f"{rows_kind}; a device cannot go from one to the other"
         )
 
@@ -99,16 +101,16 @@ def gather_rows(rows: Iterable[Row], source: str, link: Link = LABELS) -> Rows:
 
     Args:
         rows: Rows of one task.
-        source: Their origin, in words.
-        link: The kind of labels of the rows.
+        source: The origin of the rows, in words.
+        link: The kind of labels.
 
     Returns:
-        The public rows and those of users.
+        The public rows and the users' rows.
 
     Raises:
-        DataError: Without public rows, with fewer than two labels among them, without users, or
-            with a user who has no train or no test rows.
-        RowError: For a user's label that no public row has: the global head does not have it.
+        DataError: The rows have no public rows, fewer than two labels among them, no users, or a
+            user without train or test rows.
+        RowError: A user has a label that no public row has, so the global head lacks it.
     """
     rows = replace(Rows.of(rows, link), source=source, link=link)
     if not rows:
@@ -128,24 +130,24 @@ def gather_rows(rows: Iterable[Row], source: str, link: Link = LABELS) -> Rows:
         _check_labels(people, public)
     if not people:
         raise DataError(
-            'no users: expected rows of split "train" and "test" besides the public ones'
+            'no users: expected rows of split "train" and "test" as well as the public ones'
         )
     _check_splits(people)
     return replace(rows.where(is_public | (rows.user_codes >= 0)), order=public.labels)
 
 
 def _check_labels(people: Rows, public: Rows) -> None:
-    """Check that users' labels are labels of public rows."""
+    """Check that the users' labels also occur in public rows."""
     labels = people.label_codes
     unknown = np.flatnonzero((labels >= 0) & ~np.isin(labels, np.unique(public.label_codes)))
     if len(unknown):
         row = people[int(unknown[0])]
         name = f"{row.label} " if isinstance(row.label, int) else ""
-        raise RowError(row.line, f"label {name}is in no public row")
+        raise RowError(row.line, f"label {name}does not occur in any public row")
 
 
 def _check_splits(people: Rows) -> None:
-    """Check that every user has both train and test rows; names the first without."""
+    """Check that every user has train and test rows; the error names the first user without."""
     users, is_train = people.user_codes, people.splits == split_number("train")
     size = len(people.names)
     train, test = (np.bincount(users[part], minlength=size) for part in (is_train, ~is_train))
@@ -154,4 +156,7 @@ def _check_splits(people: Rows) -> None:
         row = people[int(np.argmax(lacking))]
         missing = "train" if row.split == "test" else "test"
         name = as_json(row.user).replace('"', "'")
-        raise RowError(row.line, f"user {name} has no {missing} rows; every user needs both")
+        raise RowError(
+            row.line,
+            f"user {name} has no {missing} rows; every user needs both train and test rows",
+        )

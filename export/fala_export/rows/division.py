@@ -1,9 +1,9 @@
-"""The division of rows without splits: some users play devices, the others are the public.
+"""Divide rows without splits: some users become simulated users, the others are the public.
 
-The users with the most documents play devices, and a third of the documents of each is held out;
-where users share documents, the same ones for all, so that most rows remain.
-The same rows and seed give the same division. No other rows contain a held-out document. Where
-nobody has enough documents to play a device, as in a table without users, all rows are the public.
+The users with the most documents are simulated, and a third of each one's documents is held out. If
+users share documents, the same ones are held out for all, so that most rows remain. No other row
+contains a held-out document. The same rows and seed give the same division. If nobody has enough
+documents to be simulated, as in a table without users, all rows are public.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from fala.base.examples import document_of
 from fala_export.rows.table import Rows, coded, split_number
 from fala_export.rows.user_rows import Row
 
-#: The most users that play devices unless more are asked for, the fewest documents of each, and the
-#: held-out share of them.
+#: Default number of simulated users, fewest documents of each, and the held-out share of those
+#: documents.
 DEVICES, FEWEST, HELD_OUT = 20, 12, 1 / 3
-# The share of a user's documents that is enough, where those are held out that others share.
+# Share of a user's documents that suffices if held-out documents are shared with other users.
 _ENOUGH = 1 / 4
 
 
 def divide_by_user(rows: Rows, seed: int, asked: int | None = None) -> Rows:
-    """Divide the rows of a file without splits, by user and document; others stay as they are.
+    """Divide the rows of a file without splits by user and document; return other rows unchanged.
 
     Args:
         rows: Rows of a file.
-        seed: The seed of the draw of documents.
-        asked: Number of devices that are asked for; None, or fewer, gives ``DEVICES`` at most.
+        seed: The seed with which documents are drawn.
+        asked: Requested number of simulated users; if None, there are at most ``DEVICES``.
 
     Returns:
         The remaining rows with their splits.
 
     Raises:
-        DataError: No row has a label, or more devices are asked for than the rows allow.
+        DataError: No row has a label, or more simulated users are requested than the rows allow.
     """
     if rows.has_splits:
         return rows
@@ -58,7 +58,7 @@ def divide_by_user(rows: Rows, seed: int, asked: int | None = None) -> Rows:
     for number, user in enumerate(devices):
         judged = np.unique(keys[(users == user) & is_labelled]).tolist()
         own = np.array(sorted(judged, key=lambda key: str(texts[key])))
-        if held_out[own].mean() < _ENOUGH:  # documents of users before may be enough
+        if held_out[own].mean() < _ENOUGH:  # Documents held out for earlier users may be enough.
             free = own[~held_out[own]]
             missing = math.ceil(HELD_OUT * len(own)) - (len(own) - len(free))
             drawn = np.random.default_rng([seed, number]).permutation(len(free))
@@ -72,14 +72,14 @@ def divide_by_user(rows: Rows, seed: int, asked: int | None = None) -> Rows:
     splits[is_device] = split_number("train")
     splits[is_test] = split_number("test")
     on_held_out = is_held_out & ~is_device
-    # Only a device can have documents without a label.
+    # Only a simulated user may have documents without a label.
     unlabelled = ~on_held_out & ~is_labelled & (is_test | ~is_device)
     divided = rows.with_splits(splits).where(~on_held_out & ~unlabelled)
     if not divided.of_split("public"):
         return _undivided(rows, users_of_labels)
     description = (
-        f"no splits: {len(devices)} of {users_of_labels} users play devices, with a third of their "
-        f"documents held out, seed {seed}"
+        f"no splits: {len(devices)} of {users_of_labels} users are simulated, with a third of "
+        f"their documents held out, seed {seed}"
     )
     reasons = {"on held-out documents": on_held_out, "without a label": unlabelled}
     return _described(
@@ -88,7 +88,7 @@ def divide_by_user(rows: Rows, seed: int, asked: int | None = None) -> Rows:
 
 
 def _described(divided: Rows, description: str, left_out: Mapping[str, int]) -> Rows:
-    """Divided rows with the description, and how many more rows are left out, by reason."""
+    """Return the divided rows with a description and further counts of left-out rows."""
     return replace(
         divided,
         division="; ".join(filter(None, (divided.division, description))),
@@ -97,43 +97,43 @@ def _described(divided: Rows, description: str, left_out: Mapping[str, int]) -> 
 
 
 def _count(busy: int, users: int, asked: int | None) -> int:
-    """How many of the users who can play devices do."""
+    """Return how many of the users who can be simulated are."""
     usual = min(DEVICES, max(1, users // 4), busy)
     allowed = max(usual, min(busy, users // 2))
     if asked is not None and asked > allowed:
         raise DataError(
-            f"{counted(asked, 'simulated user')} asked for, and the rows allow {allowed}: {busy} "
-            f"of {counted(users, 'user')} have {FEWEST} labelled documents with two labels or "
-            f"more, and half of all stay for the release; ask for {allowed}, or add rows of more "
-            "users"
+            f"{counted(asked, 'simulated user')} requested, but the rows allow {allowed}: {busy} "
+            f"of {counted(users, 'user')} have at least {FEWEST} labelled documents with two "
+            f"labels or more, and half of all users stay for the release; request {allowed}, or "
+            "add rows of more users"
         )
     return max(usual, asked or 0)
 
 
 def _undivided(rows: Rows, users: int) -> Rows:
-    """All labelled rows as the public, where nobody can play a device besides them."""
+    """Return all labelled rows as public rows, if nobody can be simulated."""
     public = rows.all_public()
     if not public:
         raise DataError("no row has a label; name their column with --label")
     who = "no row names a user"
     if users:
         who = (
-            f"of {counted(users, 'user')} none has {FEWEST} labelled documents with two labels or "
-            "more, and leaves others' rows for the release"
+            f"none of {counted(users, 'user')} has {FEWEST} labelled documents and leaves enough "
+            "of other users' rows for the release"
         )
-    description = f"{who}: all rows make the release, and nobody plays a device"
+    description = f"{who}: all rows are used for the release, and nobody is simulated"
     return _described(public, description, {"without a label": len(rows) - len(public)})
 
 
 def _different(
     users: NDArray[np.int32], values: NDArray[np.int32], used: NDArray[np.bool_], count: int
 ) -> NDArray[np.int64]:
-    """How many different values each user's used rows have, (count,); the last is for no user."""
+    """Count the different values among each user's used rows, (count,); the last is for no user."""
     used = used & (users >= 0)
     pairs = np.unique(users[used].astype(np.int64) << 32 | values[used])
     return np.bincount(pairs >> 32, minlength=count)
 
 
 def document_key(row: Row) -> str:
-    """The identity of a row's document, for the division."""
+    """Return the identity of a row's document, for the division."""
     return " ".join(document_of(row.example).casefold().split())

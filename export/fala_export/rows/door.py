@@ -1,9 +1,9 @@
-"""The draw of rows while a file is read, so that memory is bounded by the draw, not by the file.
+"""Draw rows while a file is read, so that memory is bounded by the draw and not by the file.
 
 One pass keeps what the later steps use: documents by digest, with all rows on them; people by
-digest, with all of their rows; and of each label some documents. Digests do not depend on the order
-of the rows, so the same rows give the same draw, however a file is sorted, cut or packed. A file
-within the limits is kept whole.
+digest, with all of their rows; and some documents of each label. Digests do not depend on the order
+of the rows, so the same rows give the same draw, however a file is sorted, split or compressed. A
+file within the limits is kept whole.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from fala.model.links import Link
 from fala_export.rows.table import Rows, coded, draw_number, split_number
 from fala_export.rows.user_rows import AnyLabel, Row
 
-#: The most documents that a head is fitted to, and the most rows on them: see
+#: The most documents that a head is fitted to, and the most rows on them; see
 #: ``device_sim/results/README.md``.
 MOST_DOCUMENTS, MOST_ROWS = 200_000, 1_000_000
 #: The most characters of these documents. A character makes about two n-grams, of 16 bytes each.
 MOST_CHARACTERS = 30_000_000
-#: The most rows of whole people, for scales and simulated users, and their characters.
+#: The most rows of whole people, for prior variances and simulated users, and the most characters.
 MOST_ROWS_OF_PEOPLE, MOST_CHARACTERS_OF_PEOPLE = 500_000, 100_000_000
-#: Documents of a label that are kept however rare it is.
+#: Documents of each label that are kept, however rare the label is.
 OF_LABEL = 20
 
-# Digests are at most this; people without a name have it, and are never drawn.
+# No digest is larger. People without a name have this digest and are never drawn.
 _LARGEST = (1 << 64) - 1
-# What a text of a history costs beside its characters, which rows share.
+# Memory of a history's text beyond its characters, which rows share.
 _OF_HISTORY = 8
 
 
 class Door:
-    """Rows on their way into a table of columns.
+    """A table of columns that draws rows while they are added.
 
     Args:
         link: The kind of labels.
 
     Attributes:
-        count: How many rows have come.
+        count: Number of rows added so far.
     """
 
     def __init__(self, link: Link) -> None:
@@ -53,21 +53,21 @@ class Door:
         self._lines: list[int] = []
         self._documents: list[int] = []
         self._people: list[int] = []
-        # The largest digests that are still kept; of a label whose documents are few, all.
+        # The largest digests that are still kept; for a label with few documents, all.
         self._most_document, self._most_person = _LARGEST, _LARGEST - 1
         self._most_of_label: dict[AnyLabel, int] = {}
         self._of_label = -1 if link.kind == "rating" else _LARGEST
         self._forget()
 
     def _forget(self) -> None:
-        """Begin a new round: values that rows share are kept once, for a round."""
+        """Begin a new round, because values that rows share are stored once per round."""
         self._known: dict[object, object] = {}
         self._digests: dict[str | None, int] = {None: _LARGEST}
         self._characters = 0
         self._most_rows = len(self._lines) + MOST_ROWS + MOST_ROWS_OF_PEOPLE
 
     def add(self, row: Row) -> None:
-        """Take a row, or leave it out."""
+        """Add a row, or leave it out."""
         self.count += 1
         example, user, label = row.example, row.user, row.label
         document = draw_number(document_of(example))
@@ -91,7 +91,7 @@ class Door:
             self._draw()
 
     def _once(self, example: Example) -> Example:
-        """An example whose texts the rows share."""
+        """Return an equal example that shares its texts with other rows."""
         if isinstance(example, Match):
             history = self._known.get(example.history)
             if history is None:
@@ -109,7 +109,7 @@ class Door:
         return known  # type: ignore[return-value]
 
     def rows(self) -> Rows:
-        """The drawn rows, in their order."""
+        """Return the drawn rows, in their order."""
         self._draw()
         return Rows.of_columns(
             self._examples, self._users, self._labels, np.array(self._splits, dtype=np.int8),
@@ -118,16 +118,16 @@ class Door:
 
     @property
     def beyond(self) -> bool:
-        """Whether a row is left out."""
+        """Whether any row is left out."""
         return self.count > len(self._lines)
 
     @property
     def most_person(self) -> int:
-        """The largest digest of people whose rows are all there."""
+        """The largest digest among the people whose rows are all kept."""
         return self._most_person
 
     def _draw(self) -> None:
-        """Lower the largest digests to the limits, and leave out the rows beyond them."""
+        """Lower the largest digests to the limits, and drop the rows beyond them."""
         documents = np.array(self._documents, dtype=np.uint64)
         people = np.array(self._people, dtype=np.uint64)
         lengths = np.array([len(document_of(each)) for each in self._examples], dtype=np.int64)
@@ -161,12 +161,13 @@ class Door:
         self._forget()
 
     def _rare(self, documents: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Whether a row's document is one of the first of its label, (n,)."""
+        """Return whether a row's document is among the first documents of its label, (n,)."""
         kept = np.zeros(len(documents), dtype=np.bool_)
         if self._of_label < 0:
             return kept
         values, codes = coded(self._labels)
-        if len(values) > MAX_LABELS + 1:  # sets of tags, or labels that no release can have
+        # These are sets of tags, or labels that no release can have.
+        if len(values) > MAX_LABELS + 1:
             self._of_label = -1
             self._most_of_label.clear()
             return kept
@@ -174,7 +175,7 @@ class Door:
         label, document = codes[order], documents[order]
         new = np.ones(len(order), dtype=np.bool_)
         new[1:] = (np.diff(label) != 0) | (document[1:] != document[:-1])
-        number = np.cumsum(new) - 1  # of the pairs of a label and a document
+        number = np.cumsum(new) - 1  # Numbers the pairs of a label and a document.
         place = number - number[np.searchsorted(label, label)]
         kept[order] = (place < OF_LABEL) & (label >= 0)
         for at in np.flatnonzero(new & (place == OF_LABEL - 1) & (label >= 0)).tolist():
@@ -183,7 +184,7 @@ class Door:
 
 
 def _last(digests: NDArray[np.uint64], within: NDArray[np.bool_], most: int) -> int:
-    """The largest digest within the limits, of rising ones; the former one where all are."""
+    """Return the largest of the sorted digests within the limits; the previous one if all are."""
     if within.all():
         return most
     return int(digests[np.argmin(within) - 1]) if within[0] else int(digests[0])

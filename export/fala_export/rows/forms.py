@@ -1,7 +1,7 @@
-"""The forms of files: tables of cells, JSON Lines, JSON documents, and Arrow's tables.
+"""Read every form of file: tables of cells, JSON Lines, JSON documents, and Arrow's tables.
 
-All are read as records: a row's line and its values by column, or the error of a row that cannot be
-read. Records are streamed, but those of a JSON document.
+Each form is read as records: a row's line and its values by column, or the error of a row that
+cannot be read. Records are streamed, except those of a JSON document.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ Record: TypeAlias = tuple[int, Mapping[str, object] | RowError]
 _JSON, _SEPARATED = {".json", ".jsonl", ".ndjson"}, {".csv", ".tsv"}
 #: Separators of cells, with their names.
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-# Excel's first line, which names the separator.
+# The first line with which Excel names the separator.
 _DECLARED = re.compile(r'"?sep=([^"\r\n])"?\r?\n?', re.IGNORECASE)
-# A long text may fill a cell: the module's default limit is 128 kB.
+# A long text may fill a cell, but the csv module's default limit is 128 kB.
 _LONGEST_CELL = 1 << 24
 # Characters of the longest header.
 _LONGEST_HEADER = 1 << 14
-# A cell between tabs that is in quotes, or begins without one; and a line of such cells.
+# A cell between tabs that is quoted or begins without a quote, and a line of such cells.
 _CELL = r'(?:"(?:[^"\t]|"")*"|(?!")[^\t]*)'
 _CLOSED = re.compile(rf"{_CELL}(?:\t{_CELL})*[\r\n]*")
-# Characters of a table of tabs that show whether its quotes enclose cells.
+# Characters at the start of a tab-separated table that show whether its quotes enclose cells.
 _LOOKED_AT = 1 << 24
-# The first sign of a value in a JSON document.
+# The first character of a value in a JSON document.
 _VALUE = re.compile(r"[^ \t\r\n,]")
-# Characters of the longest JSON document, which is read whole.
+# Characters of the longest JSON document, because it is read whole.
 _LONGEST_DOCUMENT = 1 << 29
 
 
@@ -51,12 +51,13 @@ class FileForm:
     """An opened file of rows.
 
     Attributes:
-        header: The names of the columns; None where each row names its own.
+        header: The names of the columns; None if each row names its own.
         records: The rows.
-        unit: What the records' lines count: lines of the file, or its rows.
-        comma: Whether its numbers may have a decimal comma: cells with another separator.
-        cells: Whether it is a table of cells, in which all values are texts.
-        names: For columns of numbers that stand for names (``ClassLabel``): the names, in order.
+        unit: What the records' lines count: the file's lines or its rows.
+        comma: Whether its numbers may have a decimal comma, because another character separates
+            cells.
+        cells: Whether it is a table of cells, in which all values are strings.
+        names: For columns of numbers that stand for names (``ClassLabel``), the names in order.
     """
 
     header: Sequence[str] | None
@@ -68,23 +69,23 @@ class FileForm:
 
 
 def is_rows(path: Path) -> bool:
-    """Whether a file is of rows by its name, packed or not, or is a folder of rows."""
+    """Return whether a path is a folder of rows, or has the name of a file of rows."""
     return _ending(path) in {*_JSON, *_SEPARATED, ".parquet"} or path.is_dir()
 
 
 @contextmanager
 def opened_rows(name: str, expected: Collection[str]) -> Iterator[FileForm]:
-    """Open a file of any form, by its first bytes: see ``row_files.load_rows``.
+    """Open a file of any form, recognized by its first bytes; see ``row_files.load_rows``.
 
     Args:
         name: The file's name.
-        expected: Names of columns in lower case; see ``separator_of``.
+        expected: Names of columns, in lower case; see ``separator_of``.
 
     Raises:
-        DataError: It is of no such form, or its separator is ambiguous.
-        RowError: Its first row cannot be read.
-        OSError: It cannot be read.
-        MissingExtraError: pyarrow is needed and not installed.
+        DataError: The file's form is not supported, or its separator is ambiguous.
+        RowError: The file's first row cannot be read.
+        OSError: The file cannot be read.
+        MissingExtraError: pyarrow is needed and is not installed.
     """
     ending = _ending(Path(name))
     if ending == ".parquet":
@@ -112,7 +113,7 @@ def opened_rows(name: str, expected: Collection[str]) -> Iterator[FileForm]:
 
 
 def _ending(path: Path) -> str:
-    """A file's ending without that of gzip."""
+    """Return a file's extension without that of gzip."""
     name = path.name.lower()
     return Path(name.removesuffix(".gz").removesuffix(".gzip")).suffix
 
@@ -120,17 +121,17 @@ def _ending(path: Path) -> str:
 def _table(
     name: str, lines: Lines, first: str, default: str, expected: Collection[str]
 ) -> FileForm:
-    """A table of cells, whose first line that is not blank is its header.
+    """Open a table of cells whose header is its first line that is not blank.
 
-    The first lines of one of tabs are read before its rows: any of them may say whether quotes
-    enclose cells.
+    The first lines of a tab-separated table are read before its rows, because any of them may show
+    whether quotes enclose cells.
     """
     csv.field_size_limit(_LONGEST_CELL)
     if declared := _DECLARED.fullmatch(first):
         first = next((line for line in lines if line.strip()), "")
     start = lines.number
     while first.count('"') % 2 and len(first) < _LONGEST_HEADER and (more := next(lines, "")):
-        first += more  # a quoted name with a line end
+        first += more  # A quoted name contains a line end.
     try:
         separator = declared[1] if declared else separator_of(first, default, expected)
     except DataError as error:
@@ -142,7 +143,7 @@ def _table(
             for cell in next(csv.reader(header_lines, delimiter=separator, strict=True), [])
         ]
     except csv.Error as error:
-        raise RowError(start, f"no header of a table: {error}") from error
+        raise RowError(start, f"is not a valid header of a table: {error}") from error
     if lines.bad is not None:
         raise lines.bad
     rest: Lines | _Kept = lines
@@ -161,11 +162,11 @@ def _table(
             try:
                 cells = next(reader, None)
             except csv.Error as error:
-                wrong = RowError(line, f"no valid row of a table: {error}")
-                if "end of data" in str(error):  # in an open quotation: of all other rows, too
+                wrong = RowError(line, f"is not a valid row of a table: {error}")
+                if "end of data" in str(error):  # An open quotation has swallowed all other rows.
                     raise wrong from error
                 cells, rest.bad = [], rest.bad or wrong
-                lost = range(line, rest.number + 1)  # a quotation may have taken whole rows
+                lost = range(line, rest.number + 1)  # A quotation may have swallowed whole rows.
             if rest.bad is not None:
                 (bad, rest.bad) = (rest.bad, None)
                 yield bad.line, bad
@@ -184,14 +185,14 @@ def _table(
 
 
 class _Kept(Iterator[str]):
-    """The lines of a table of tabs, the first of which are read before its rows.
+    """The lines of a tab-separated table, the first of which are read before its rows.
 
     Args:
         lines: The lines after the header.
 
     Attributes:
-        number: Number of the last line, as ``Lines`` counts.
-        bad: As of ``Lines``.
+        number: Number of the last line, counted as by ``Lines``.
+        bad: An error for the first bad line, as in ``Lines``.
     """
 
     def __init__(self, lines: Lines) -> None:
@@ -219,10 +220,11 @@ class _Kept(Iterator[str]):
         return line
 
     def quoted(self, width: int) -> bool:
-        """Whether quotes enclose cells; else they are signs of the texts.
+        """Return whether quotes enclose cells; otherwise they belong to the texts.
 
-        They do if each closes within its cell. If one does not, a cell may have a tab or a line end
-        in quotes: so many lines are no rows on their own, and with quotes they are.
+        Quotes enclose cells if each closes within its cell. If one does not, a cell may have a tab
+        or a line end in quotes. Then as many lines are not rows by themselves, but are rows with
+        quotes.
 
         Args:
             width: The number of columns.
@@ -250,18 +252,18 @@ class _Kept(Iterator[str]):
 
 
 def separator_of(header: str, default: str, expected: Collection[str]) -> str:
-    """The sign between the cells of a table.
+    """Return the character that separates the cells of a table.
 
-    One sign alone divides the header of most tables. Of several it is the one that makes the most
-    names of columns that are expected.
+    The headers of most tables contain only one possible separator. If there are several, the
+    separator that makes the most expected column names is used.
 
     Args:
-        header: The table's header, as it is in the file.
-        default: The sign of such files.
-        expected: Names of columns in lower case.
+        header: The table's header, as it stands in the file.
+        default: The usual separator of such files.
+        expected: Names of columns, in lower case.
 
     Raises:
-        DataError: Two signs make as many such names.
+        DataError: Two separators make equally many expected names.
     """
     counts = {}
     for sign in (default, *_SEPARATORS):
@@ -273,14 +275,14 @@ def separator_of(header: str, default: str, expected: Collection[str]) -> str:
     if most and len(best) > 1:
         signs = " and ".join(_SEPARATORS[sign] for sign in best)
         raise DataError(
-            f"its first line has {signs}, and each may be between columns; put a line before it "
+            f"its first line has {signs}, and each may separate columns; add a line before it "
             "that names the right one, such as 'sep=;'"
         )
     return best[0] if best else default
 
 
 def _json(lines: Lines, first: str, expected: Collection[str]) -> FileForm:
-    """JSON Lines, or a document of many rows."""
+    """Open JSON Lines, or a document of many rows."""
     start = lines.number
     if first.lstrip().startswith("[") or first.strip() == "{":
         return _document(start, _whole(lines, first), expected)
@@ -313,7 +315,8 @@ def _whole(lines: Lines, first: str) -> str:
         length += len(line)
         if length > _LONGEST_DOCUMENT:
             raise RowError(
-                lines.number, "the JSON document is too long to be read whole; write JSON Lines"
+                lines.number,
+                "the JSON document is too long to be read at once; write JSON Lines instead",
             )
     if lines.bad is not None:
         raise lines.bad
@@ -321,7 +324,7 @@ def _whole(lines: Lines, first: str) -> str:
 
 
 def _document(line: int, text: str, expected: Collection[str]) -> FileForm:
-    """A JSON array of rows, a table in one of pandas' forms, or objects over several lines."""
+    """Open a JSON array of rows, a table in one of pandas' forms, or objects over several lines."""
     values = _values(line, text)
     if text.lstrip().startswith("["):
         return FileForm(None, _objects(values))
@@ -333,7 +336,7 @@ def _document(line: int, text: str, expected: Collection[str]) -> FileForm:
 
 
 def _values(line: int, text: str) -> Iterator[tuple[int, object]]:
-    """The JSON values of a text, or of the array that it is, with their lines."""
+    """Yield the JSON values of a text, or of the array that the text is, with their lines."""
     position, counted_to, end = 0, 0, len(text.rstrip())
     if in_array := text.lstrip().startswith("["):
         position = text.index("[") + 1
@@ -344,7 +347,7 @@ def _values(line: int, text: str) -> Iterator[tuple[int, object]]:
         value, position = json_value(line, text, counted_to)
         yield line, value
     if in_array and text[end : end + 1] != "]":
-        raise RowError(line, "the JSON array is cut short after this")
+        raise RowError(line, "the JSON array is truncated after this line")
 
 
 def _objects(values: Iterable[tuple[int, object]]) -> Iterator[Record]:
@@ -353,15 +356,16 @@ def _objects(values: Iterable[tuple[int, object]]) -> Iterator[Record]:
             yield line, value
         elif isinstance(value, list):
             yield line, RowError(
-                line, "expected a JSON object, and this is a list without names of columns; pandas "
-                'writes objects with to_json(orient="records")'
+                line,
+                    'must be a JSON object, not a list without names of columns; pandas writes '
+                    'objects with to_json(orient="records")'
             )  # fmt: skip
         else:
-            yield line, RowError(line, "expected a JSON object, and this is another value")
+            yield line, RowError(line, "must be a JSON object, not another value")
 
 
 def _of_columns(value: Mapping[str, object]) -> bool:
-    """Whether a JSON object is a whole table: of columns, or of rows by their index."""
+    """Return whether a JSON object is a whole table: of columns, or of rows by their index."""
     if isinstance(value.get("data"), list):
         return True
     kinds = {type(inner) for inner in value.values()}
@@ -369,7 +373,7 @@ def _of_columns(value: Mapping[str, object]) -> bool:
 
 
 def _columns(line: int, value: Mapping[str, Any], expected: Collection[str]) -> FileForm:
-    """A table that is one JSON object, as ``DataFrame.to_json`` of pandas writes it."""
+    """Open a table that is one JSON object, as ``DataFrame.to_json`` of pandas writes it."""
     header: Sequence[str] | None = None
     rows: Iterator[object]
     if isinstance(value.get("data"), list):
@@ -403,7 +407,7 @@ def _columns(line: int, value: Mapping[str, Any], expected: Collection[str]) -> 
 def _is_index(
     outer: Mapping[str, Any], inner: Mapping[str, Any], expected: Collection[str]
 ) -> bool:
-    """Whether the keys of rows are outside, and the names of columns inside."""
+    """Return whether the outer keys are those of rows and the inner keys are names of columns."""
     names, others = (
         sum(column_name(key).casefold() in expected for key in keys) for keys in (outer, inner)
     )
@@ -414,22 +418,22 @@ def _check_pyarrow(name: str) -> None:
     """Check that pyarrow is installed.
 
     Raises:
-        MissingExtraError: It is not.
+        MissingExtraError: pyarrow is not installed.
     """
     try:
         import pyarrow  # noqa: F401
     except ImportError as error:
         raise MissingExtraError(
-            f"{name}: it is read by pyarrow: pip install pyarrow, or write the table as CSV"
+            f"{name}: reading it needs pyarrow: pip install pyarrow, or write the table as CSV"
         ) from error
 
 
 @contextmanager
 def _arrow(name: str, source: str | io.BytesIO) -> Iterator[FileForm]:
-    """A Parquet file, or a folder of Hugging Face ``datasets``.
+    """Open a Parquet file, or a folder of Hugging Face ``datasets``.
 
     Raises:
-        DataError: It cannot be read; pyarrow's errors, too.
+        DataError: The file or folder cannot be read, including errors that pyarrow raises.
         MissingExtraError: pyarrow is not installed.
     """
     _check_pyarrow(name)
@@ -437,7 +441,7 @@ def _arrow(name: str, source: str | io.BytesIO) -> Iterator[FileForm]:
 
     def records(batches: Iterator[Any]) -> Iterator[Record]:
         def rows() -> Iterator[dict[str, object]]:
-            for batch in batches:  # a column at once is faster than a row
+            for batch in batches:  # Converting a column at a time is faster than a row at a time.
                 columns = [column.to_pylist() for column in batch.columns]
                 for cells in zip(*columns, strict=True):
                     yield dict(zip(batch.schema.names, cells, strict=True))
@@ -467,15 +471,16 @@ def _arrow(name: str, source: str | io.BytesIO) -> Iterator[FileForm]:
 
 
 def _saved_parts(folder: Path) -> list[Path]:
-    """The files of ``Dataset.save_to_disk``, in order."""
+    """Return the files of ``Dataset.save_to_disk``, in order."""
     if (folder / "dataset_dict.json").is_file():
-        raise DataError(f"{folder} is a data set in several splits; name one of the folders in it")
+        raise DataError(f"{folder} is a data set in several splits; name one of the folders inside")
     try:
         state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
         parts = [folder / Path(part["filename"]).name for part in state["_data_files"]]
     except FileNotFoundError as error:
         raise DataError(
-            f"{folder} is a folder, and none that Dataset.save_to_disk wrote: it has no state.json"
+            f"{folder} is a folder that Dataset.save_to_disk did not write, because it has no "
+            "state.json; name a file of rows or a saved data set"
         ) from error
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{folder}: state.json names no files of a data set: {error}") from error
@@ -485,7 +490,7 @@ def _saved_parts(folder: Path) -> list[Path]:
 
 
 def _saved_names(folder: Path) -> dict[str, Sequence[str]]:
-    """As ``_class_names``, of ``Dataset.save_to_disk``."""
+    """Return the names of ``_class_names`` for a folder that ``Dataset.save_to_disk`` wrote."""
     try:
         return _names_of(json.loads((folder / "dataset_info.json").read_text(encoding="utf-8")))
     except (OSError, ValueError):
@@ -493,7 +498,7 @@ def _saved_names(folder: Path) -> dict[str, Sequence[str]]:
 
 
 def _class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, Sequence[str]]:
-    """The names that a column's numbers stand for, as ``datasets`` writes them in a schema."""
+    """Return the names that a column's numbers stand for, from the schema of ``datasets``."""
     with suppress(KeyError, TypeError, ValueError):
         return _names_of(json.loads((metadata or {})[b"huggingface"])["info"])
     return {}

@@ -1,4 +1,4 @@
-"""A file's records, made rows; what is remarkable about them is counted."""
+"""Turn a file's records into rows, and count what users should know about them."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from fala_export.rows.user_rows import (
 
 # Bad rows whose lines are listed.
 _LISTED = 10
-# The splits of documents, as data sets on the hub name them.
+# Names of the splits of documents, as data sets on the Hugging Face hub use them.
 _HUB = {
     **dict.fromkeys(("train", "training"), "train"), **dict.fromkeys(("test", "testing"), "test"),
     **dict.fromkeys(("validation", "valid", "val", "dev", "development"), "validation"),
 }  # fmt: skip
-# Annotation tools keep an example that a person refused to judge, and say so in another column:
+# Annotation tools keep an example that an annotator refused to judge, and say so in another column:
 # Prodigy's answer, Argilla's status, Label Studio's was_cancelled.
 _REFUSALS = {"answer": {"reject", "ignore"}, "status": {"discarded"}, "was_cancelled": {"true"}}
 _REFUSED = "that the annotator rejected or ignored"
@@ -44,19 +44,19 @@ _VALUES = {"choices", "choice", "rating", "number"}
 
 
 class Parser:
-    """Turns records into rows, and counts what is remarkable.
+    """A parser that turns records into rows and counts what users should know about them.
 
     Args:
         columns: The names of the columns, and whether bad rows are skipped.
         link: The kind of labels.
         present: The names of the file's columns.
         comma: Whether numbers may have a decimal comma.
-        cells: Whether all values are texts, so that those of integers are integers.
+        cells: Whether all values are strings, so that strings which spell integers are integers.
 
     Attributes:
-        has_splits: Whether the rows have splits; None before the first.
-        division: What becomes of splits of documents; empty for others.
-        is_divided_anew: Whether the rows are divided by user, in place of their splits.
+        has_splits: Whether the rows have splits; None before the first row.
+        division: How splits of documents are used, in words; empty for other splits.
+        is_divided_anew: Whether the rows are divided by user, instead of by their splits.
     """
 
     def __init__(
@@ -65,15 +65,15 @@ class Parser:
         self._columns, self._link, self._comma, self._cells = columns, link, comma, cells
         self._renamed = columns.renamed()
         self._first: Row | None = None
-        self._skipped: list[RowError] = []  # the first ones
+        self._skipped: list[RowError] = []  # Only the first errors are kept.
         self._bad = 0
         self._blanks: Counter[str] = Counter()
         self.has_splits: bool | None = None
         self.division, self.is_divided_anew = "", False
-        # Rows whose splits may be of documents, as the hub divides them: see with_splits.
+        # Rows whose splits may be of documents, as on the hub; see with_splits.
         self._has_public = self._has_users = False
         self._counts: Counter[str] = Counter()
-        self._of_documents: list[RowError] = []  # why the first such rows are wrong
+        self._of_documents: list[RowError] = []  # Says why the first such rows are wrong.
         self._tests = 0
         column = columns.by_field
         used = {*column.values(), *columns.tags}
@@ -84,10 +84,10 @@ class Parser:
         self._refused = 0
 
     def rows(self, records: Iterable[Record]) -> Iterator[Row]:
-        """The rows, one by one.
+        """Yield the rows one by one.
 
         Raises:
-            RowError: For a bad row, if bad rows are not skipped or all rows are bad.
+            RowError: A row is bad, and bad rows are not skipped or all rows are bad.
         """
         for line, values in records:
             try:
@@ -121,26 +121,27 @@ class Parser:
         return {reason: count for reason, count in reasons.items() if count}
 
     def with_splits(self, rows: Rows) -> Rows:
-        """The rows with FaLA's splits, after the last row.
+        """Return the rows with FaLA's splits, after the last row.
 
-        The hub's train, validation and test are of documents, not of users. The first two make the
-        release; they are divided again where they have users. Test rows stay unseen.
+        The hub's train, validation and test splits are of documents, not of users. Train and
+        validation are used for the release; if the rows have users, they are divided again. Test
+        rows stay unseen.
 
         Raises:
-            RowError: The splits are of users, and a row has none; or they are both.
+            RowError: The splits are of users and a row has none, or splits of both kinds are mixed.
         """
         if not self._of_documents:
             return rows
         is_test = rows.splits == split_number("test")
         is_validation = rows.splits == split_number(VALIDATION)
-        # Only a public row can lack a user; these are public if splits are of documents.
+        # Only a public row can lack a user; these rows are public if the splits are of documents.
         no_user = (rows.user_codes < 0) & (rows.splits != split_number("public"))
         if not self._has_public and (self._counts[VALIDATION] or not self._has_users):
             self._tests = self._counts["test"]
             self.is_divided_anew = self._has_users
-            kept = "are divided by user" if self._has_users else "make the release"
+            kept = "are divided by user" if self._has_users else "are used for the release"
             self.division = (
-                f"its splits are of documents: those of train and validation {kept}, and "
+                f"its splits are of documents: train and validation {kept}, and "
                 f"{counted(self._tests, 'test row')} {be(self._tests)} left out"
             )
             public, train = (np.int8(split_number(split)) for split in ("public", "train"))
@@ -152,7 +153,7 @@ class Parser:
         return rows.where(~(is_validation | no_user))
 
     def remarks(self, unit: str) -> Iterator[str]:
-        """What is remarkable, after the last row."""
+        """Yield remarks on the rows, after the last row."""
         if self._skipped:
             lines = ", ".join(str(error.line) for error in self._skipped[:_LISTED])
             more = ", ..." if self._bad > min(len(self._skipped), _LISTED) else ""
@@ -168,16 +169,16 @@ class Parser:
             yield f"blanks around {' and '.join(counts)} were removed"
 
     def _is_refused(self, record: Mapping[str, object]) -> bool:
-        """Whether the person did not want to judge this example."""
+        """Return whether the annotator refused to judge this example."""
         return any(
             str(record.get(name)).strip().lower() in refusals
             for name, refusals in self._refusals.items()
         )
 
     def _split(self, values: Mapping[str, object]) -> tuple[object, Split | None]:
-        """A row's split to read it with, and its own where it may be of documents.
+        """Return the split with which a row is read, and its own split if that may be of documents.
 
-        None in place of the first leaves the row out.
+        If the first is None, the row is left out.
         """
         split, has_user = values["split"], not is_missing(values.get("user"))
         name = _HUB.get(split.casefold(), split) if isinstance(split, str) else split
@@ -185,7 +186,7 @@ class Parser:
             return "train" if has_user else "public", name
         if name == "test":
             return "test" if has_user else None, "test"
-        return name, None  # which row_of checks
+        return name, None  # row_of checks the split.
 
     def _note(self, line: int, split: Split, *, has_user: bool) -> None:
         """Count a row whose split may be of documents."""
@@ -214,12 +215,15 @@ class Parser:
             key: value for key, value in values.items() if not is_missing(value) and value != ""
         }
         if has_text and not values.keys() & {"text", "pair", "history", "candidate"}:
-            raise RowError(line, "has no text: text is empty")
+            raise RowError(line, "has no text, because its text is empty")
         for key in {"history", "pair"} & values.keys():
             values[key] = _list(line, values[key], key)
         has_split = "split" in values
         if self.has_splits not in {None, has_split}:
-            raise RowError(line, "split is missing here or in the rows before, and others have it")
+            raise RowError(
+                line,
+                "split is missing here or in the rows before, but other rows have it",
+            )
         split: object = "train" if "user" in values else "public"
         own: Split | None = None
         if has_split:
@@ -246,7 +250,7 @@ class Parser:
         return replace(row, split=own)
 
     def _with_points(self, values: Mapping[str, object]) -> dict[str, object]:
-        """Values whose numbers have a decimal point: of a user or a tag the whole ones only."""
+        """Convert decimal commas to points; for users and tags, only in whole numbers."""
         kind, result = self._link.kind, dict(values)
         for field in ("user", *self._columns.tags, *["label"] * (kind != "tags")):
             value = values.get(field)
@@ -258,16 +262,17 @@ class Parser:
         return result
 
     def _label(self, line: int, values: Mapping[str, object]) -> object:
-        """A row's label; tags from several columns, a list, or names separated by ``|``."""
+        """Return a row's label; tags are several columns, a list, or names separated by ``|``."""
         label = _unwrapped(values.get("label"))
         if self._link.kind != "tags":
             while isinstance(label, list) and len(label) == 1:
                 label = _unwrapped(label[0])
             if isinstance(label, list) and label:
                 raise RowError(
-                    line, f"label is a list of {len(label)} values, and labels exclude one another;"
-                    " lists are tags (--tags)"
-                )  # fmt: skip
+                    line,
+                    f"label is a list of {len(label)} values, but labels exclude one "
+                    "another; use --tags for lists",
+                )
             if isinstance(label, str):
                 return self._spelled(label)
             return None if label == [] else label
@@ -281,18 +286,18 @@ class Parser:
         for name, mark in marks.items():
             if str(mark).lower() not in {"0", "1", "none", "true", "false"}:
                 shown = as_json(values[name]).replace('"', "'")
-                raise RowError(line, f"a column of a tag has 0 or 1; {name} has {shown}")
+                raise RowError(line, f"a column of a tag must have 0 or 1; {name} has {shown}")
         return [name for name, mark in marks.items() if str(mark).lower() in {"1", "true"}]
 
     def _spelled(self, label: str) -> object:
-        """A text as a label: the integer that a cell spells; None of a blank one."""
+        """Return a cell's string as a label: the integer that it spells, or None if blank."""
         return label_of(label) if self._cells else label or None
 
 
 def _unwrapped(label: object) -> object:
-    """What an annotation tool wrote as an object, or as JSON in a cell; any other label as it is.
+    """Extract a label that an annotation tool wrote as an object, or as JSON in a cell.
 
-    A cell has the same label as the JSON in it would have.
+    Any other label is returned as it is. A cell has the same label as the JSON in it would have.
     """
     if isinstance(label, str) and label.lstrip()[:1] in {"[", "{"}:
         with suppress(ValueError, RecursionError):
@@ -303,7 +308,7 @@ def _unwrapped(label: object) -> object:
 
 
 def _list(line: int, value: object, name: str) -> object:
-    """A list that a cell has as JSON; any other value as it is."""
+    """Return a list that a cell has as JSON; return any other value as it is."""
     if not isinstance(value, str):
         return value
     try:

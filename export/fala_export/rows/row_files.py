@@ -1,6 +1,6 @@
-"""Rows from files of every form, packed by gzip or not: see ``fala_export.rows.forms``.
+"""Read rows from files of every form, compressed by gzip or not; see ``fala_export.rows.forms``.
 
-They may have a column of splits; a file without splits is divided here.
+A file may have a column of splits. A file without splits is divided here.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _PRINT = partial(click.echo, err=True)
 # Rows whose keys are read before the others.
 _PEEKED = 100
 _SAME = Columns()
-# Why rows of very large files are left out.
+# The reason for which rows of very large files are left out.
 _BEYOND = "beyond the draw of documents and people"
-# For no label datasets have -1.
+# Hugging Face datasets write -1 for a missing label.
 _NO_NAME = -1
 
 
 def left_out_in_words(left_out: Mapping[str, int]) -> str:
-    """How many rows are left out, with the reasons."""
+    """Describe how many rows are left out, with the reasons."""
     if not left_out:
         return "none"
     reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.items())
@@ -66,42 +66,42 @@ def load_rows(
 ) -> Rows:
     """Read a data set from a file, or from standard input for ``"-"``.
 
-    Its first bytes say what it is: a table (CSV, TSV, or with semicolons), JSON Lines, a JSON
-    document (an array of rows, or a table as pandas writes it), or Parquet; each may be packed by
-    gzip. A folder is of ``Dataset.save_to_disk``. Parquet and folders need pyarrow. Standard error
-    shows rows that were left out, blanks that were removed, and labels that nearly agree.
+    The first bytes show the form: a table (CSV, TSV, or with semicolons), JSON Lines, a JSON
+    document (an array of rows, or a table as pandas writes it), or Parquet; each may be compressed
+    by gzip. A folder must have been written by ``Dataset.save_to_disk``. Parquet and folders need
+    pyarrow. Standard error shows rows that were left out, blanks that were removed, and labels that
+    are nearly equal.
 
     Args:
-        path: A file or such a folder.
-        columns: The names of its columns.
-        seed: The seed of the division of a file without splits.
+        path: A file, or a folder that ``Dataset.save_to_disk`` wrote.
+        columns: The names of the columns.
+        seed: The seed with which a file without splits is divided.
         link: The kind of labels: one of ``Labels``, a ``Rating``'s number, or a list of ``Tags``.
 
     Raises:
         DataError: The file cannot be read, or its rows are not a data set.
-        RowError: For the first bad row.
-        MissingExtraError: A Parquet file or a folder, and pyarrow is not installed.
+        RowError: A row is bad; the error names the first one.
+        MissingExtraError: The path is a Parquet file or a folder, and pyarrow is not installed.
     """
     return data_set(path, file_rows(path, columns, seed, link), link)
 
 
 def data_set(path: str | PathLike[str], rows: Rows, link: Link) -> Rows:
-    """The data set of a file's rows.
+    """Return the data set that a file's rows make.
 
     Args:
         path: The file or folder.
-        rows: Its rows, divided.
+        rows: The file's rows, divided.
         link: The kind of labels.
 
     Raises:
-        DataError: They are not a data set, or nobody plays a device.
-        RowError: For the first bad row.
+        DataError: The rows are not a data set, or nobody can be simulated.
+        RowError: A row is bad; the error names the first one.
     """
     name = _title(fspath(path))
     if rows.division and not rows.has_devices:
         raise DataError(
-            f"{name}: {rows.division}; name the column of users (--user), or give one of splits "
-            "(--split)"
+            f"{name}: {rows.division}; name the column of users (--user) or of splits (--split)"
         )
     source = f"{name} ({rows.division})" if rows.division else name
     with _reading(name):
@@ -126,17 +126,17 @@ def divided_rows(
     seed: int = 0,
     devices: int | None = None,
 ) -> Rows:
-    """Divide a file's rows if it has no splits, and print columns that were not named.
+    """Divide a file's rows if it has no splits, and print the columns that were guessed.
 
     Args:
         path: The file or folder.
-        rows: Its rows, from ``undivided_rows``.
-        named: The columns that were named.
+        rows: The file's rows, from ``undivided_rows``.
+        named: The columns that the caller named.
         seed: The seed of the division.
-        devices: Number of users to play devices; None is the usual one.
+        devices: Number of simulated users; if None, the default.
 
     Raises:
-        DataError: They cannot be divided; see ``divide_by_user``.
+        DataError: The rows cannot be divided; see ``divide_by_user``.
     """
     if rows.columns.renamed() != named.renamed():
         _PRINT(f"{_title(fspath(path))}: columns: {rows.columns.described}")
@@ -156,13 +156,13 @@ def undivided_rows(
 
     Args:
         path: A file or folder.
-        columns: The names of its columns; others are guessed.
+        columns: The names of the columns; columns without a name are guessed.
         link: The kind of labels.
-        say: Takes the remarks; the default prints them on standard error.
+        say: A function that takes each remark; the default prints it on standard error.
     """
     name = fspath(path)
     if columns.tags and link.kind != "tags":
-        raise DataError("several columns of labels need tags (--tags)")
+        raise DataError("several columns of labels must be tags (--tags)")
     named = columns
     with _reading(name), opened_rows(name, columns.expected) as form, _reading(name, form.unit):
         present, records = _peeked(form)
@@ -179,7 +179,7 @@ def undivided_rows(
                 door.add(row)
             rows = parser.with_splits(door.rows().in_one_type(cells=form.cells))
         except RowError as error:
-            # Where no row could be read, a column is missing more often than a value.
+            # If no row could be read, a column is missing more often than a value.
             if present and form.header is None and parser.has_splits is None:
                 try:
                     check_header("", present, columns)
@@ -200,16 +200,16 @@ def undivided_rows(
         left_out = parser.left_out
         has_splits = parser.has_splits is not False and not parser.is_divided_anew
         if door.beyond:
-            if has_splits:  # of devices whole people are left
+            if has_splits:  # With splits of users, whole people are left.
                 whole = draw_numbers(map(str, rows.names)) <= np.uint64(door.most_person)
                 is_public = rows.splits == split_number("public")
                 rows = rows.where(is_public | whole[rows.user_codes])
             beyond = door.count - len(rows) - sum(left_out.values())
             left_out[_BEYOND] = beyond
             say(
-                f"{_title(name)}: {counted(beyond, 'row')} left out {_BEYOND}: those of "
+                f"{_title(name)}: {counted(beyond, 'row')} left out {_BEYOND}; the rows of "
                 f"{counted(rows.count_documents(), 'document')} and "
-                f"{counted(rows.count_users(), 'user')} stay"
+                f"{counted(rows.count_users(), 'user')} remain"
             )
     if not rows:
         raise DataError(f"{_title(name)}: there are no rows")
@@ -222,7 +222,7 @@ def undivided_rows(
 
 
 def _peeked(form: FileForm) -> tuple[Sequence[str], Iterator[Record]]:
-    """The names of a form's columns, and its records; without a header its first rows have them."""
+    """Return the names of a form's columns, from the header or its first rows, and its records."""
     present, records = form.header, form.records
     if present is None:
         first = list(islice(records, _PEEKED))
@@ -233,7 +233,7 @@ def _peeked(form: FileForm) -> tuple[Sequence[str], Iterator[Record]]:
 
 
 def _tidied(records: Iterable[Record]) -> Iterator[Record]:
-    """Records whose columns are named by ``column_name``."""
+    """Yield the records with column names that ``column_name`` has normalized."""
     for line, values in records:
         if not isinstance(values, RowError):
             values = {column_name(key): value for key, value in values.items()}
@@ -243,12 +243,12 @@ def _tidied(records: Iterable[Record]) -> Iterator[Record]:
 def _with_names(
     records: Iterator[Record], names: Mapping[str, Sequence[str]], rated: str | None
 ) -> Iterator[Record]:
-    """Records with the names that a column's numbers stand for.
+    """Yield the records with the names that a column's numbers stand for.
 
     Args:
         records: The records.
-        names: The names, by column.
-        rated: The column of ratings, which keeps its numbers if its names are none.
+        names: The names of the numbers, by column.
+        rated: The column of ratings, which keeps its numbers if its names are not numbers.
     """
     columns: dict[str, Sequence[str] | None] = {
         column_name(column): listed for column, listed in names.items()
@@ -270,7 +270,7 @@ def _with_names(
 
 
 def _class_name(line: int, column: str, value: object, names: Sequence[str] | None) -> object:
-    """The name of a number, or of each in a list; None for no label."""
+    """Return the name of a number, or of each number in a list; None for no label."""
     if isinstance(value, list):
         named = [_class_name(line, column, each, names) for each in value]
         return [each for each in named if each is not None]
@@ -280,22 +280,22 @@ def _class_name(line: int, column: str, value: object, names: Sequence[str] | No
         return value
     if not 0 <= value < len(names):
         raise RowError(
-            line, f"{column} is {value}, and the file has names for 0 to {len(names) - 1}"
+            line, f"{column} is {value}, but the file has names for 0 to {len(names) - 1}"
         )
     return names[value]
 
 
 def named_columns(path: str | PathLike[str], columns: Columns, link: Link = LABELS) -> Columns:
-    """The columns of a file's fields, named or guessed; see ``undivided_rows``.
+    """Return the columns of a file's fields, named or guessed; see ``undivided_rows``.
 
     Args:
         path: The file or folder.
-        columns: The columns that are named.
+        columns: The columns that the caller named.
         link: The kind of labels.
 
     Raises:
         DataError: The file cannot be read.
-        MissingExtraError: A Parquet file or a folder, and pyarrow is not installed.
+        MissingExtraError: The path is a Parquet file or a folder, and pyarrow is not installed.
     """
     name = fspath(path)
     with _reading(name), opened_rows(name, columns.expected) as form:
@@ -308,11 +308,11 @@ def _title(name: str) -> str:
 
 @contextmanager
 def _reading(name: str, unit: str = "line") -> Iterator[None]:
-    """Read a file.
+    """Convert errors while a file is read to errors that name the file.
 
     Raises:
-        DataError: It cannot be read.
-        RowError: One of its rows is bad; names the file.
+        DataError: The file cannot be read.
+        RowError: A row of the file is bad.
     """
     try:
         yield
@@ -320,6 +320,6 @@ def _reading(name: str, unit: str = "line") -> Iterator[None]:
         if error.file:
             raise
         raise RowError(error.line, error.reason, _title(name), unit) from error
-    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
+    except (OSError, ValueError) as error:  # A NUL byte in the path raises a ValueError.
         reason = error.strerror if isinstance(error, OSError) else None
         raise DataError(f"cannot read {name!r}: {reason or error}") from error

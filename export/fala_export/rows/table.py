@@ -1,4 +1,4 @@
-"""Rows as columns: a public data set, each user's rows, or a part of them."""
+"""Store rows as columns: a public data set, each user's rows, or a part of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fala_export.rows.user_rows import (
 
 Value = TypeVar("Value")
 
-#: A split of documents, until a file's last row shows what its splits are of.
+#: The split of documents, until the last row shows whether splits are of documents or users.
 VALIDATION = cast(Split, "validation")
 _SPLITS: tuple[Split, ...] = (*get_args(Split), VALIDATION)
 
@@ -37,45 +37,46 @@ Positions: TypeAlias = NDArray[np.intp]
 
 
 def draw_number(name: str, seed: int = 0) -> int:
-    """The number by which a name is ordered in a draw: 8 bytes of its digest.
+    """Return the number by which a name is ordered in a draw: 8 bytes of its digest.
 
-    It depends on the seed and on the name alone, never on the order of the rows or on what else is
-    there, so a draw from a draw is the same draw.
+    The number depends only on the seed and the name, never on the order of the rows or on other
+    names. Drawing again from a draw therefore changes nothing.
 
     Args:
-        name: The name of a person, or the text of a document.
-        seed: Seed of the draw.
+        name: A person's name, or a document's text.
+        seed: The seed of the draw.
     """
     data, salt = name.encode("utf-8", "surrogatepass"), seed.to_bytes(16, "little")
     return int.from_bytes(hashlib.blake2b(data, digest_size=8, salt=salt).digest(), "little")
 
 
 def draw_numbers(names: Iterable[str], seed: int = 0) -> NDArray[np.uint64]:
-    """``draw_number`` each of n names, shape (n,)."""
+    """Return the ``draw_number`` of each of n names, shape (n,)."""
     return np.fromiter((draw_number(name, seed) for name in names), dtype=np.uint64)
 
 
 @dataclass(frozen=True, eq=False)
 class Rows(Sequence[Row]):
-    """Rows as columns, and what is known of their file; as a sequence, each row by itself.
+    """Rows as columns with what is known about their file; as a sequence, it yields single rows.
 
     Attributes:
-        examples: The example of each row, (n,).
-        names: The users' names; None last, which is the code -1.
-        values: The distinct labels; None last, too.
-        user_codes: Each row's user as a position in ``names``, (n,); -1 for none.
-        label_codes: Each row's label as a position in ``values``, (n,); -1 for none.
-        splits: Each row's split as ``split_number`` numbers them, (n,).
+        examples: Example of each row, (n,).
+        names: The users' names; the last is None, for the code -1.
+        values: The distinct labels; the last is None, for the code -1.
+        user_codes: Each row's user as a position in ``names``, (n,); -1 for no user.
+        label_codes: Each row's label as a position in ``values``, (n,); -1 for no label.
+        splits: Each row's split as a number from ``split_number``, (n,).
         lines: Each row's line in its file, (n,).
-        documents: Each row's document as a number, (n,): the text that its label is about.
-        digests: ``draw_numbers`` the documents, by their numbers.
+        documents: Each row's document as a number, (n,); a document is the text that a label is
+            about.
+        digests: The ``draw_numbers`` of the documents, by document number.
         link: The kind of labels.
-        source: The origin of the rows, in words; it says if they are synthetic.
-        left_out: How many of the origin's rows are left out, by reason.
-        order: The labels in the head's order; empty takes those of the public rows, sorted.
+        source: The origin of the rows, in words, including whether they are synthetic.
+        left_out: Number of the origin's rows that are left out, by reason.
+        order: The labels in the head's order; if empty, the public rows' labels, sorted.
         columns: The file's columns, named or guessed.
-        has_splits: Whether the file has splits of users; rows of others are divided here.
-        division: A description of their division; empty for the file's own splits.
+        has_splits: Whether the file has splits of users; other rows are divided by this package.
+        division: A description of the division; empty if the file has its own splits.
     """
 
     examples: NDArray[np.object_]
@@ -97,7 +98,7 @@ class Rows(Sequence[Row]):
 
     @classmethod
     def of(cls, rows: Iterable[Row], link: Link = LABELS) -> Rows:
-        """Rows as columns; such rows as they are."""
+        """Convert rows to columns; return them unchanged if they are columns."""
         if isinstance(rows, Rows):
             return rows
         listed = list(rows)
@@ -118,7 +119,7 @@ class Rows(Sequence[Row]):
         lines: NDArray[np.int64],
         link: Link = LABELS,
     ) -> Rows:
-        """Rows of the columns' values, of one task."""
+        """Build rows of one task from the columns' values."""
         column = np.empty(len(examples), dtype=np.object_)
         column[:] = examples
         names, user_codes = coded(users)
@@ -139,7 +140,7 @@ class Rows(Sequence[Row]):
         """The public rows' labels or tags, all integers or all strings, sorted.
 
         Raises:
-            DataError: There are more than a release can have.
+            DataError: There are more labels than a release can have.
         """
         if self.order:
             return self.order
@@ -152,27 +153,27 @@ class Rows(Sequence[Row]):
 
     @property
     def train(self) -> Rows:
-        """The rows that devices learn."""
+        """The rows that the simulated users' devices learn."""
         return self.of_split("train")
 
     @property
     def test(self) -> Rows:
-        """The rows that are held out, to measure with."""
+        """The held-out rows, for measuring."""
         return self.of_split("test")
 
     @property
     def has_devices(self) -> bool:
-        """Whether users play devices."""
+        """Whether there are rows of simulated users."""
         return bool((self.splits != split_number("public")).any())
 
     @cached_property
     def users(self) -> Mapping[str, Rows]:
-        """The rows on devices by user, in order of first appearance."""
+        """The simulated users' rows by user, in order of first appearance."""
         return _ByUser(self.where((self.splits != split_number("public")) & (self.user_codes >= 0)))
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over the public rows."""
+        """SHA-256 digest of the public rows."""
         digest = hashlib.sha256()
         for row in self.public:
             example = row.example
@@ -197,29 +198,29 @@ class Rows(Sequence[Row]):
         return [self.values[label] for label in np.unique(self.label_codes) if label >= 0]
 
     def count_users(self) -> int:
-        """The number of users."""
+        """Return the number of users."""
         users = np.unique(self.user_codes)
         return len(users) - int((users < 0).any())
 
     def count_documents(self) -> int:
-        """The number of distinct documents."""
+        """Return the number of distinct documents."""
         return len(np.unique(self.documents))
 
     def documents_once(self) -> Rows:
-        """The first row of each document, in order."""
+        """Return the first row of each document, in order."""
         return self.take(np.sort(np.unique(self.documents, return_index=True)[1]))
 
     def texts(self) -> list[str]:
-        """The distinct texts, in order of first appearance."""
+        """Return the distinct texts, in order of first appearance."""
         return unique_texts(self.examples.tolist())
 
     def sample_documents(self, most: int) -> Rows:
-        """The rows on some documents, in order.
+        """Return the rows on some documents, in order.
 
-        Every label stays: a document of each is among them.
+        Every label stays, because one document of each label is among them.
 
         Args:
-            most: The number of documents, drawn by their digests; of fewer all.
+            most: The number of documents, drawn by their digests; if there are fewer, all are kept.
         """
         present = np.unique(self.documents)
         if len(present) <= most:
@@ -232,36 +233,36 @@ class Rows(Sequence[Row]):
         return self.where((places < most) | np.isin(places, first))
 
     def on_documents_of(self, others: Rows) -> NDArray[np.bool_]:
-        """Whether each row's document is one of other rows, (n,)."""
+        """Return whether each row's document is among the documents of other rows, (n,)."""
         theirs = others.digests[np.unique(others.documents)]
         return np.isin(self.digests[self.documents], theirs)
 
     def take(self, positions: Positions | slice) -> Rows:
-        """The rows at some positions of these."""
+        """Return the rows at the given positions."""
         return replace(
             self,
             **{column: getattr(self, column)[positions] for column in _COLUMNS},
         )
 
     def where(self, chosen: NDArray[np.bool_]) -> Rows:
-        """The rows where ``chosen`` (n,) is true."""
+        """Return the rows where ``chosen`` (n,) is true."""
         return self if chosen.all() else self.take(np.flatnonzero(chosen))
 
     def of_split(self, split: Split) -> Rows:
-        """The rows of one split."""
+        """Return the rows of one split."""
         return self.where(self.splits == split_number(split))
 
     def with_splits(self, splits: NDArray[np.int8]) -> Rows:
-        """The same rows with other splits, (n,)."""
+        """Return the same rows with other splits, (n,)."""
         return replace(self, splits=splits)
 
     def all_public(self) -> Rows:
-        """The labelled rows, all of them public."""
+        """Return the labelled rows, all of them public."""
         labelled = self.where(self.label_codes >= 0)
         return labelled.with_splits(np.full(len(labelled), split_number("public"), dtype=np.int8))
 
     def in_one_type(self, *, cells: bool) -> Rows:
-        """The same rows, with labels that are all integers or all strings: see ``in_file_type``."""
+        """Return the rows with labels of one type, integers or strings; see ``in_file_type``."""
         typed = in_file_type(self.values, cells=cells)
         if all(value is own for value, own in typed.items()):
             return self
@@ -271,9 +272,9 @@ class Rows(Sequence[Row]):
         return replace(self, values=[*distinct, None], label_codes=number[self.label_codes])
 
     def without(self, texts: Iterable[str]) -> Rows:
-        """The same rows, with some texts left out of the histories."""
+        """Return the rows with the given texts removed from the histories."""
         unread = frozenset(texts)
-        kept: dict[tuple[str, ...], tuple[str, ...]] = {}  # rows of one user often share it
+        kept: dict[tuple[str, ...], tuple[str, ...]] = {}  # Rows of one user often share a history.
         examples = self.examples.copy()
         for at, example in enumerate(examples):
             if example.history not in kept:
@@ -283,13 +284,13 @@ class Rows(Sequence[Row]):
         return replace(self, examples=examples)
 
     def drawn_users(self, most: int) -> Rows:
-        """The rows of some users, drawn by their digests; see ``of_users``. Of fewer users all."""
+        """Return the rows of at most ``most`` users, drawn by their digests; see ``of_users``."""
         names = list(self.users)
         drawn = np.sort(np.argsort(draw_numbers(names))[:most])
         return self.of_users([names[position] for position in drawn.tolist()])
 
     def of_users(self, names: Iterable[str]) -> Rows:
-        """The rows of some users, with the public rows on their documents."""
+        """Return the rows of the named users, with the public rows on their documents."""
         code_of = {name: code for code, name in enumerate(self.names)}
         is_public = self.splits == split_number("public")
         theirs = ~is_public & np.isin(self.user_codes, [code_of[name] for name in names])
@@ -332,7 +333,7 @@ class Rows(Sequence[Row]):
     __hash__ = None  # type: ignore[assignment]  # as a list's
 
 
-# The attributes with a value for each row.
+# Attributes with one value for each row.
 _COLUMNS = ("examples", "user_codes", "label_codes", "splits", "lines", "documents")
 
 
@@ -363,7 +364,7 @@ class _ByUser(Mapping[str, Rows]):
 
 
 def split_number(split: Split) -> int:
-    """The number of a split in a column of splits."""
+    """Return the number of a split in a column of splits."""
     return _SPLITS.index(split)
 
 
@@ -376,10 +377,10 @@ def by_appearance(values: NDArray[np.integer[Any]]) -> NDArray[np.intp]:
 
 
 def coded(values: Iterable[Value]) -> tuple[list[Value], NDArray[np.int32]]:
-    """The distinct values by first appearance, with None last, and each value's position.
+    """Return the distinct values by first appearance, with None last, and each value's position.
 
     Returns:
-        The distinct values; and the positions, (n,), where None has -1.
+        The distinct values; and the positions, (n,), in which None is -1.
     """
     codes: dict[Any, int] = {}
     column = [-1 if value is None else codes.setdefault(value, len(codes)) for value in values]

@@ -1,4 +1,4 @@
-"""Read the public texts that a bridge learns from, or whose tokens a vocabulary keeps."""
+"""Read the public texts from which a bridge learns, or whose tokens a vocabulary keeps."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from fala_export.rows.user_rows import Row
 
 
 def read_public_texts(path: Path, *, skip_bad_rows: bool = False) -> Sequence[str]:
-    """Read distinct texts; of very many some are drawn, as ``Door`` draws documents.
+    """Read distinct texts; if there are very many, draw some as ``Door`` draws documents.
 
     Args:
-        path: UTF-8 text, plain or packed by gzip, one text per line; or rows of ``fala-replace
-            --data`` (``.jsonl``, ``.json``, ``.csv``, ``.tsv``, ``.parquet``, each plain or packed,
-            or a saved data set), of which the public ones are read.
-        skip_bad_rows: See ``Columns``.
+        path: UTF-8 text, plain or compressed by gzip, with one text on each line; or rows of
+            ``fala-replace --data`` (``.jsonl``, ``.json``, ``.csv``, ``.tsv``, ``.parquet``, each
+            plain or compressed, or a saved data set), of which only the public rows are read.
+        skip_bad_rows: Leave out rows that cannot be read; see ``Columns``.
 
     Raises:
         ExportError: The file cannot be read, or has no text.
@@ -33,20 +33,22 @@ def read_public_texts(path: Path, *, skip_bad_rows: bool = False) -> Sequence[st
         rows = file_rows(path, Columns(skip_bad_rows=skip_bad_rows))
         if texts := rows.public.texts():
             return texts
-        raise ExportError(f'{path}: no row of split "public"; rows of other splits are not read')
+        raise ExportError(
+            f'{path}: no row has the split "public", and rows of other splits are not read'
+        )
     door = Door(LABELS)
     for line, text in enumerate(text_lines(path), 1):
         door.add(Row(None, "public", text, None, line))
     if texts := door.rows().texts():
         return texts
-    raise ExportError(f"{path}: no text in it; expected one a line")
+    raise ExportError(f"{path}: contains no text; expected one text on each line")
 
 
 def text_lines(path: Path) -> Iterator[str]:
-    """The lines of a text, plain or packed by gzip, that are not blank, one after another.
+    """Yield the lines of a text file, plain or compressed by gzip, that are not blank.
 
     Raises:
-        ExportError: It cannot be read.
+        ExportError: The file cannot be read.
     """
     try:
         with open_content(str(path)) as stream:

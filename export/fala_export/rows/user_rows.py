@@ -1,4 +1,4 @@
-"""The rows of ``fala-replace --data``, as JSON Lines: one object on each line.
+"""Define and parse the rows of ``fala-replace --data``, as JSON Lines: one object on each line.
 
 Classification::
 
@@ -13,16 +13,16 @@ Matching (news, films)::
     {"user": "u1", "split": "test", "history": ["...", "..."], "candidate": "...", "label": 1}
 
 - ``split`` is ``"public"`` (the vendor fits the global head to these rows), ``"train"`` (on the
-  user's device) or ``"test"`` (held out, to measure with).
+user's device) or ``"test"`` (held out, to measure with).
 - ``user`` is a string or an integer. It may be null or missing in public rows only.
-- ``label`` is an integer or a string, which are labels of two types; true and false are 1 and 0.
-  It may be null or missing in train rows only, for a document without a label. For ratings it is a
-  number, for tags a list of integers or strings.
-- ``history`` may be an empty list: the user has opened nothing yet.
-- A file has one task. Other keys are ignored, and blank lines are skipped. A byte-order mark at
-  the start is allowed.
+- ``label`` is an integer or a string, which are labels of two types; true and false are 1 and 0. It
+may be null or missing in train rows only, for a document without a label. A rating is a number, and
+tags are a list of integers or strings.
+- ``history`` may be an empty list, because a user may not have opened anything yet.
+- A file has one task. Other keys are ignored, and blank lines are skipped. A byte-order mark at the
+start is allowed.
 
-The parser is pure: it takes lines or values, and returns rows. ``fala_export.rows.row_files`` reads
+The parser is pure: it takes lines or values and returns rows. ``fala_export.rows.row_files`` reads
 files of every form.
 """
 
@@ -48,38 +48,39 @@ from fala_export.base.errors import RowError
 
 TaskType: TypeAlias = Literal["classification", "matching"]
 Split: TypeAlias = Literal["public", "train", "test"]
-#: A row's label: an integer or a name, a rating's number, a set of tags; None for none.
+#: A row's label: an integer or a name, a rating's number, or a set of tags; None if there is none.
 AnyLabel: TypeAlias = int | float | str | frozenset[HeadLabel] | None
 
 # The integers of an SQLite column and of a NumPy array.
 _LABEL_LIMIT = 2**63
-# A text that spells a number, without a zero before it; and what a boolean is written as.
+# A string that spells a number without a leading zero; and the strings for a boolean.
 _NUMBER = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 _BOOLEANS = {"false": 0, "true": 1}
-# Names that other programs write where there is no value.
+# Names that other programs write for a missing value.
 _MISSING = {"nan", "none", "null", "n/a", "na", "#n/a", "<na>"}
-#: What to write into a column of splits, for errors.
+#: What to write into a column of splits, for error messages.
 SPLITS = (
     'Write "public" for rows that make the release, "train" and "test" for those of a user\'s '
     "device; or train, validation and test in all rows, for splits of documents; or leave the "
     "column out, and the rows are divided when they are read"
 )
-# How many labels a message lists, and characters of each: others may be texts.
+# The most labels that a message lists, and the characters of each, because longer ones may be
+# texts.
 _SHOWN, _LONGEST_SHOWN = 20, 30
-# A value that an error may show: one short word, which is no text.
+# A value that an error may show: one short word, which cannot be a text.
 _WORD = re.compile(r"[\w.,+-]{1,12}")
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One example of one user, or of the public.
+    """One example of a user or of the public.
 
     Attributes:
         user: The user's name; None only in public rows.
         split: The row's part of the data set.
         example: A text, or a history and a candidate.
-        label: As in the file, tags as a set; None only in train rows.
-        line: Line number in the file, counted from 1 (0: not from a file).
+        label: The label as in the file, tags as a set; None only in train rows.
+        line: Line number in the file, counted from 1; 0 if the row is not from a file.
     """
 
     user: str | None
@@ -90,17 +91,17 @@ class Row:
 
 
 def label_of(value: object) -> int | str | None:
-    """The label that a cell of a table, or the user that any file's value spells.
+    """Return the label that a table's cell spells, or the user that any file's value spells.
 
-    Blanks around a text are no part of it. A whole number is the integer, also as the text that
-    spells it: 1, 1.0, ``"1"``, ``"+1"`` and ``"1.0"`` are 1. A text with a zero before its number
-    is a name: ``"01"``. None, NaN and a blank text are no label. A boolean is True or False.
+    Blanks around a string are ignored. A whole number is the integer, also as a string that spells
+    it: 1, 1.0, ``"1"``, ``"+1"`` and ``"1.0"`` are 1. A string with a leading zero is a name:
+    ``"01"``. None, NaN and a blank string are no label. A boolean is True or False.
 
     Args:
-        value: A text, a number, a boolean, None, or anything else that a file holds.
+        value: A string, a number, a boolean, None, or any other value from a file.
 
     Raises:
-        DataError: It is none of these, or a number that is not whole.
+        DataError: The value has another type, or is a number that is not whole.
     """
     if is_missing(value):
         return None
@@ -110,28 +111,28 @@ def label_of(value: object) -> int | str | None:
             return text or None
         try:
             integer: int | None = int(text)
-        except ValueError:  # a decimal point, an exponent, or thousands of digits
+        except ValueError:  # The string has a decimal point, an exponent, or thousands of digits.
             integer = integer_of(float(text))
         return text if integer is None else integer
     if isinstance(value, bool | np.bool_):
         return bool(value)
     integer = integer_of(value)
     if integer is None:
-        hint = "; other numbers are ratings" if isinstance(value, float) else ""
-        raise DataError(f"must be an integer or a string; got {as_json(value)}{hint}")
+        hint = "; if these are ratings, use --rating" if isinstance(value, float) else ""
+        raise DataError(f"must be an integer or a string, not {as_json(value)}{hint}")
     return integer
 
 
 def in_file_type(values: Iterable[AnyLabel], *, cells: bool) -> dict[AnyLabel, AnyLabel]:
-    """A file's distinct labels, or sets of tags, each with what it is in the labels' one type.
+    """Map a file's distinct labels, or sets of tags, to labels of one type.
 
-    They are integers if all are integers or booleans, else strings. In a table of cells everything
-    is a text: there True and False, in upper or lower case, are 1 and 0 unless another name is
-    among the labels (true, false, unproven).
+    They become integers if all are integers or booleans, else strings. In a table of cells every
+    value is a string; there True and False, in upper or lower case, are 1 and 0, unless another
+    name is among the labels (true, false, unproven).
 
     Args:
         values: The labels.
-        cells: Whether they are from a table of cells.
+        cells: Whether the labels come from a table of cells.
     """
     distinct = list(values)
     each = set[object]().union(*(_members(value) for value in distinct))
@@ -151,16 +152,16 @@ def in_file_type(values: Iterable[AnyLabel], *, cells: bool) -> dict[AnyLabel, A
 
 
 def _members(label: AnyLabel) -> Collection[object]:
-    """The tags of a set, or a label alone."""
+    """Return the tags of a set, or a label alone."""
     return label if isinstance(label, frozenset) else {label}
 
 
 def remarks_on(labels: Sequence[HeadLabel], link: Link) -> Iterator[str]:
-    """What is remarkable about labels or tags: some look like one another, like none, or like two.
+    """Yield remarks on labels or tags that resemble one another, a missing value, or several tags.
 
     Args:
-        labels: They.
-        link: Their kind.
+        labels: The labels or tags.
+        link: The kind of labels.
     """
     names = [str(label) for label in labels]
     spellings: dict[str, list[str]] = {}
@@ -171,26 +172,26 @@ def remarks_on(labels: Sequence[HeadLabel], link: Link) -> Iterator[str]:
         if len(names) > _SHOWN:
             groups = [f"{len(groups)} pairs or more"]
         yield (
-            "labels that differ by case, blanks or leading zeros only are different labels: "
+            "labels that differ only by case, blanks or leading zeros are different labels: "
             f"{printable('; '.join(groups))}"
         )
     if missing := [name for name in names if name.lower() in _MISSING]:
-        yield f"{shown_labels(missing)} is a label here; leave a cell empty where there is none"
+        yield f"{shown_labels(missing)} is a label here; leave a cell empty if it has no label"
     if link.kind == "tags" and any(re.search("[,;]", name) for name in names):
-        yield 'a tag has a comma or a semicolon; tags in one cell are separated by "|"'
+        yield 'a tag contains a comma or a semicolon, but tags in one cell are separated by "|"'
 
 
 def read_rows(lines: Iterable[str | bytes]) -> list[Row]:
     """Parse the lines of one file.
 
     Args:
-        lines: The file's lines, with or without their line ends; bytes are read as UTF-8.
+        lines: The file's lines, with or without line ends; bytes are decoded as UTF-8.
 
     Returns:
         The rows, in order. Blank lines are skipped, but counted.
 
     Raises:
-        RowError: For the first line that is not a row, or whose task differs from the rows before.
+        RowError: A line is not a row, or its task differs from the task of the rows before.
     """
     rows: list[Row] = []
     for number, line in enumerate(lines, start=1):
@@ -202,24 +203,24 @@ def read_rows(lines: Iterable[str | bytes]) -> list[Row]:
 
 
 def check_task(row: Row, first: Row) -> None:
-    """Check that a row is of the same task as the first row of its file.
+    """Check that a row has the same task as the first row of its file.
 
     Raises:
-        RowError: It is of another.
+        RowError: The row has another task.
     """
     if task_of(row) != task_of(first):
         raise RowError(
             row.line,
-            f"is a {task_of(row)} row, but line {first.line} is a {task_of(first)} row; "
-            "a file is of one task",
+            f"is a {task_of(row)} row, but line {first.line} is a {task_of(first)} row; a file "
+            "must have one task",
         )
 
 
 def label_names(labels: Iterable[object]) -> tuple[HeadLabel, ...]:
-    """The distinct labels, or tags of sets, sorted; see ``distinct_labels``.
+    """Return the distinct labels, or the tags of sets, sorted; see ``distinct_labels``.
 
     Raises:
-        DataError: There are more than a release can have.
+        DataError: There are more labels than a release can have.
     """
     names = distinct_labels(labels)
     check_count(names)
@@ -227,13 +228,13 @@ def label_names(labels: Iterable[object]) -> tuple[HeadLabel, ...]:
 
 
 def distinct_labels(labels: Iterable[object]) -> list[HeadLabel]:
-    """The distinct labels, or tags of sets, sorted: integers, or strings if one is a text."""
+    """Return the distinct labels or tags, sorted: integers, or strings if one is a string."""
     sets = (label if isinstance(label, frozenset) else {label} for label in labels)
     return in_order(in_one_type(set[object]().union(*sets)))
 
 
 def shown_labels(names: Sequence[HeadLabel]) -> str:
-    """Labels, for a message; the number of many, and the length of a long one: such are texts."""
+    """Show labels in a message: only the number if many, and only the length of long ones."""
     if len(names) > _SHOWN:
         return f"{len(names):,} labels"
     texts = map(str, names)
@@ -241,7 +242,7 @@ def shown_labels(names: Sequence[HeadLabel]) -> str:
 
 
 def in_order(names: Iterable[HeadLabel]) -> list[HeadLabel]:
-    """Distinct labels sorted, as numbers if all are integers or spell one: 2 before 10."""
+    """Sort distinct labels, as numbers if all are integers or spell one: 2 comes before 10."""
     by_text = sorted(set(names), key=str)
     if all(re.fullmatch(r"-?[0-9]{1,19}", str(name)) for name in by_text):
         return sorted(by_text, key=int)
@@ -249,27 +250,27 @@ def in_order(names: Iterable[HeadLabel]) -> list[HeadLabel]:
 
 
 def check_count(names: Sequence[HeadLabel]) -> None:
-    """Check that a release can have so many labels.
+    """Check that the number of labels is one that a release can have.
 
     Raises:
-        DataError: It cannot.
+        DataError: There are too many labels.
     """
     if len(names) > MAX_LABELS:
         raise DataError(
-            f"there are {len(names):,} labels, and a release has {MAX_LABELS:,} at most; labels "
-            "are names that many rows share, and numbers of a scale are ratings"
+            f"there are {len(names):,} labels, but a release has at most {MAX_LABELS:,}; a label "
+            "is a name that many rows share, and numbers on a scale are ratings"
         )
 
 
 def numbers_as_classes(labels: Sequence[HeadLabel], source: str) -> str:
-    """A remark if three or more classes are numbers, or look like some; else empty.
+    """Return a remark if at least three classes are numbers or look like numbers, else "".
 
     Args:
         labels: The labels.
-        source: Their origin, for the error.
+        source: The origin of the labels, for error messages.
 
     Raises:
-        DataError: All are numbers, and one is not whole, so they cannot be classes.
+        DataError: All labels are numbers, and one is not whole, so they cannot be classes.
     """
     names = [str(label) for label in labels]
     points = {name: number_of(name.replace(",", ".")) for name in names}
@@ -281,37 +282,37 @@ def numbers_as_classes(labels: Sequence[HeadLabel], source: str) -> str:
     text = f"labels: {len(numbers)} numbers from {low:g} to {high:g}"
     option = f"--rating {low:g} {high:g} uses them as ratings"
     if word := next((name for name in names if name not in numbers), None):
-        text += f" beside {shown_labels([word])!r}"
-        option += f", where all are numbers ({shown_labels([word])!r} is none)"
+        text += f" as well as {shown_labels([word])!r}"
+        option += f", if all are numbers ({shown_labels([word])!r} is not)"
     if comma := next((name for name in numbers if "," in name), None):
-        option += f", where decimals have a point ({comma!r:.40} has a comma)"
+        option += f", if decimals have a point ({comma!r:.40} has a comma)"
     if not whole:
-        raise DataError(f"{source}: {text} are no names of classes; {option}")
-    return f"{text} are used as classes, none of which is near another; {option}"
+        raise DataError(f"{source}: {text} cannot be names of classes; {option}")
+    return f"{text} are used as classes, and no class is nearer to one than to another; {option}"
 
 
 def rating_of(low: float, high: float) -> Rating:
-    """A rating of a range, whose noise is unknown: the default is the range's width.
+    """Return a rating of a range whose noise is unknown; the default is the range's width.
 
     Raises:
-        BundleFormatError: The ends are no such numbers.
+        BundleFormatError: The ends are not valid numbers.
     """
     try:
         return Rating(low, high, high - low)
     except TypeError as error:
-        raise BundleFormatError("a rating's range is two numbers") from error
+        raise BundleFormatError("a rating's range must be two numbers") from error
 
 
 def task_of(row: Row) -> TaskType:
-    """The task of a row."""
+    """Return the task of a row."""
     return "matching" if isinstance(row.example, Match) else "classification"
 
 
 def decode(number: int, line: str | bytes) -> str:
-    """A line of a file as a text.
+    """Decode a line of a file.
 
     Raises:
-        RowError: It is not UTF-8.
+        RowError: The line is not UTF-8.
     """
     if isinstance(line, bytes):
         try:
@@ -324,21 +325,21 @@ def decode(number: int, line: str | bytes) -> str:
 
 
 def json_object(number: int, line: str) -> dict[str, object] | None:
-    """A line's JSON object; None for a blank line.
+    """Parse a line's JSON object; return None for a blank line.
 
     Raises:
-        RowError: It is not a JSON object.
+        RowError: The line is not a JSON object.
     """
     if not (text := line.rstrip()):
         return None
     fields, _ = json_value(number, text)
     if not isinstance(fields, dict):
-        raise RowError(number, f"expected a JSON object, got {_kind_of(fields)}")
+        raise RowError(number, f"must be a JSON object, not {_kind_of(fields)}")
     return fields
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """A JSON object, whose keys are not repeated: such a value would be ambiguous."""
+    """Build a JSON object, and reject repeated keys, because their value would be ambiguous."""
     fields = dict(pairs)
     if len(fields) < len(pairs):
         ((key, _),) = Counter(key for key, _ in pairs).most_common(1)
@@ -350,15 +351,15 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_unique)
 
 
 def json_value(number: int, text: str, position: int | None = None) -> tuple[object, int]:
-    """A JSON value in a text, and the position where it ends.
+    """Parse a JSON value in a text, and return it with the position where it ends.
 
     Args:
         number: The value's line in the file.
         text: The text.
-        position: Where the value begins; None if it is the whole text.
+        position: Where the value begins; if None, the whole text is the value.
 
     Raises:
-        RowError: It is not JSON, or a key is repeated.
+        RowError: The text is not JSON, or a key is repeated.
     """
     try:
         if position is None:
@@ -368,18 +369,20 @@ def json_value(number: int, text: str, position: int | None = None) -> tuple[obj
         raise RowError(number, error.reason) from error
     except json.JSONDecodeError as error:
         line = number + text.count("\n", position or 0, error.pos)
-        raise RowError(line, f"not JSON at column {error.colno}: {error.msg}") from error
+        raise RowError(line, f"is not JSON at column {error.colno}: {error.msg}") from error
     except (ValueError, RecursionError) as error:
-        # A number of thousands of digits, or brackets thousands deep.
-        raise RowError(number, "JSON with a number too long, or nested too deep") from error
+        # The text has a number of thousands of digits, or brackets thousands deep.
+        raise RowError(
+            number, "JSON has a number that is too long, or is nested too deeply"
+        ) from error
 
 
 def row_of(number: int, fields: Mapping[str, object], link: Link = LABELS) -> Row:
-    """A row from its values by field.
+    """Make a row from its values by field.
 
     Args:
-        number: Its line in the file.
-        fields: The values.
+        number: The line of the row in the file.
+        fields: The values, by field.
         link: The kind of labels.
 
     Raises:
@@ -413,14 +416,14 @@ def _user(number: int, fields: Mapping[str, object], split: Split) -> str | None
 
 
 def _example(number: int, fields: Mapping[str, object]) -> Example:
-    """The example in a row's form."""
+    """Return the example that a row's fields describe."""
     forms = [key for key in ("text", "pair", "history", "candidate") if key in fields]
     if forms == ["text"]:
         return _text(number, "text", fields["text"])
     if forms == ["pair"]:
         texts = _texts(number, "pair", fields["pair"])
         if len(texts) != 2:
-            raise RowError(number, "pair must be a list of two texts; got a list")
+            raise RowError(number, "pair must be a list of two texts, not a list of another length")
         try:
             return Pair(*texts)
         except DataError as error:
@@ -451,11 +454,11 @@ def _label(number: int, fields: Mapping[str, object], split: Split, link: Link) 
         if not link.low <= value <= link.high:
             raise RowError(
                 number,
-                f"label must be a number from {link.low:g} to {link.high:g}; got {as_json(label)}",
+                f"label must be a number from {link.low:g} to {link.high:g}, not {as_json(label)}",
             )
         return value
     if link.kind == "tags" and not isinstance(label, list):
-        raise RowError(number, f"label must be a list of tags; got {as_json(label)}")
+        raise RowError(number, f"label must be a list of tags, not {as_json(label)}")
     tags = label if isinstance(label, list) and link.kind == "tags" else [label]
     names = [_label_of(number, tag) for tag in tags]
     if any(isinstance(name, int) and not -_LABEL_LIMIT <= name < _LABEL_LIMIT for name in names):
@@ -464,14 +467,14 @@ def _label(number: int, fields: Mapping[str, object], split: Split, link: Link) 
 
 
 def _label_of(number: int, value: object) -> HeadLabel:
-    """A label or tag; a text is a string, also where it spells an integer."""
+    """Return a label or tag; a string stays a string, even if it spells an integer."""
     if isinstance(value, str):
         return _text(number, "label", value.strip())
     return _named(number, "label", value)
 
 
 def _named(number: int, key: str, value: object) -> int | str:
-    """A user, or a label that is no text."""
+    """Return a user, or a label that is not a text."""
     try:
         name = label_of(value)
     except DataError as error:
@@ -484,13 +487,13 @@ def _named(number: int, key: str, value: object) -> int | str:
 def _texts(number: int, key: str, value: object) -> list[str]:
     if not isinstance(value, list):
         items = "two texts" if key == "pair" else "texts"
-        raise RowError(number, f"{key} must be a list of {items}; got {_kind_of(value)}")
+        raise RowError(number, f"{key} must be a list of {items}, not {_kind_of(value)}")
     return [_text(number, f"{key}[{index}]", text) for index, text in enumerate(value)]
 
 
 def _text(number: int, key: str, value: object) -> str:
     if not isinstance(value, str):
-        raise RowError(number, f"{key} must be a string; got {_kind_of(value)}")
+        raise RowError(number, f"{key} must be a string, not {_kind_of(value)}")
     if not value.strip():
         raise RowError(number, f"{key} is empty")
     if problem := fault(value):
@@ -499,7 +502,7 @@ def _text(number: int, key: str, value: object) -> str:
 
 
 def as_json(value: object) -> str:
-    """A value as JSON, for an error; of a string that may be a text of the file, its length."""
+    """Show a value as JSON in an error; for a string that may be a text of the file, its length."""
     if isinstance(value, str) and not _WORD.fullmatch(value):
         return f"a text of {counted(len(value), 'character')}"
     if isinstance(value, str | float | bool | None):
@@ -512,5 +515,5 @@ def as_json(value: object) -> str:
 
 
 def _kind_of(value: object) -> str:
-    """The kind of a value that is not a text, or is one where there must be none."""
+    """Name the kind of a value that should have been a text, or should not be one."""
     return "a text" if isinstance(value, str) else as_json(value)

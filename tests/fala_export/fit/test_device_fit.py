@@ -35,9 +35,9 @@ def test_a_personal_model_from_embeddings_is_the_devices_fit():
     ("options", "match"),
     [
         ({"labels": np.full(40, np.nan)}, "neither an old logit nor a label"),
-        ({"labels": np.ones((40, 2))}, r"labels of shape \(40, 1\) expected, not \(40, 2\)"),
+        ({"labels": np.ones((40, 2))}, r"labels must be of shape \(40, 1\), not \(40, 2\)"),
         ({"logits": np.ones(39)}, r"logits of shape \(40, 1\) expected"),
-        ({"logits": ["many"] * 40}, "logits are not numbers"),
+        ({"logits": ["many"] * 40}, "logits must be numbers"),
         ({"logits": np.full(40, np.inf)}, "infinite"),
     ],
 )  # fmt: skip

@@ -79,8 +79,16 @@ def test_the_explained_variance_is_that_of_held_out_texts():
     ("old", "new", "message"),
     [
         (np.ones((14, 10)), np.ones((14, 3)), "14 distinct public texts are too few.*takes 15"),
-        (np.zeros((50, 4)), np.eye(50), "earlier backbone embeds all public texts alike"),
-        (np.eye(50)[:, :4], np.full((50, 3), 0.1), "new backbone embeds all public texts alike"),
+        (
+            np.zeros((50, 4)),
+            np.eye(50),
+            "earlier backbone gives all public texts the same embedding",
+        ),
+        (
+            np.eye(50)[:, :4],
+            np.full((50, 3), 0.1),
+            "new backbone gives all public texts the same embedding",
+        ),
         (np.eye(50)[:, :4], np.ones((49, 3)), "the same texts"),
         (np.ones(50), np.ones((50, 3)), "the same texts"),
         (np.full((50, 4), np.nan), np.ones((50, 3)), "not finite"),

@@ -214,7 +214,7 @@ def test_word_weights_never_change_sign(backbone, names):
 def test_add_words_needs_held_out_rows():
     with pytest.raises(DataError, match="rows that were not trained on"):
         add_words(bundles.make_head(), bundles.make_lexical(), [], [], {})
-    with pytest.raises(DataError, match="fit a matcher's head anew"):
+    with pytest.raises(DataError, match="fit a matcher's head again"):
         add_words(bundles.make_head("matching"), bundles.make_lexical(), [], [], {})
 
 

@@ -115,7 +115,7 @@ def test_held_out_loss_exceeds_training_loss(backbone):
 
 
 def test_left_out_logits_need_two_documents(logits_of, backbone):
-    with pytest.raises(DataError, match="two documents or more"):
+    with pytest.raises(DataError, match="at least two documents"):
         left_out_logits(HeadTrainingSet.of(backbone, ["good film"] * 2, ["0", "1"]), PENALTIES)
-    with pytest.raises(DataError, match="two documents or more"):
+    with pytest.raises(DataError, match="at least two documents"):
         logits_of(make_head(), ["good film"] * 2, ["0", "1"])

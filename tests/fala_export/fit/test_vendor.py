@@ -109,7 +109,7 @@ def test_a_repeated_row_is_a_weight_and_one_fold(backbone, monkeypatch):
         (["good", "bad"], ["0", "1"], {"0", "1"}, "label_names must be a sequence, not a set"),
         (["good", "bad"], ["1", "x"], ("0", "1"), "label of example 1 is a text of 1 char"),
         (["good", Match((), "a")], ["1", "0"], None, "example 1 is a Match"),
-        ([Match((), c) for c in "abc"], ["0", "1", "2"], None, "a matcher has two labels"),
+        ([Match((), c) for c in "abc"], ["0", "1", "2"], None, "a matcher must have two labels"),
     ],
 )
 def test_fit_head_rejects_wrong_examples(backbone, examples, labels, names, message):
@@ -122,7 +122,7 @@ def test_fit_head_rejects_too_many_labels_before_it_embeds(backbone, exclusive, 
     monkeypatch.setattr(type(backbone), "encode", None)
     names = [str(number) for number in range(1025)]
     labels = names if exclusive else [{name} for name in names]
-    with pytest.raises(DataError, match="there are 1,025 labels, and a release has 1,024 at most"):
+    with pytest.raises(DataError, match="there are 1,025 labels, but a release has at most 1,024"):
         fit_head(backbone, names, labels, exclusive=exclusive)
 
 
@@ -136,7 +136,7 @@ FOUR = np.eye(4) + 1
         (FOUR[0], [0, 1, 0, 1], {}, r"of shape \(n, d\), not \(4,\)"),
         (FOUR.astype(str), [0, 1, 0, 1], {}, "vectors must be a NumPy array of numbers"),
         (FOUR.tolist(), [0, 1, 0, 1], {}, "for a NumPy array of vectors"),
-        (FOUR, [0, 1, 0.5, 1], {}, "that of example 2 is 0.5; other numbers are ratings"),
+        (FOUR, [0, 1, 0.5, 1], {}, "the label of example 2 is 0.5; for ratings pass rating="),
         (FOUR, [0, None, 0, 1], {}, "that of example 1 is None"),
         (FOUR, [1, 2, 3, 4], {"rating": (1, 5), "exclusive": False}, "not both"),
     ],

@@ -146,7 +146,7 @@ def test_blanks_are_counted_and_labels_that_nearly_agree_are_named(tmp_path):
     assert {row.user for row in rows} == {"u"}
     assert said == [
         f"{path}: blanks around 2 labels and 1 user were removed",
-        f"{path}: labels that differ by case, blanks or leading zeros only are different labels: "
+        f"{path}: labels that differ only by case, blanks or leading zeros are different labels: "
         "Yes, yes",
     ]
 
@@ -156,7 +156,7 @@ def test_labels_that_look_like_others_are_named(tmp_path):
     said = []
     path.write_text("text,label\na,1\nb,\uff11\nc,NaN\n")
     undivided_rows(path, say=said.append)
-    assert "only are different labels: 1, \uff11" in said[0] and "NaN is a label here" in said[1]
+    assert "zeros are different labels: 1, \uff11" in said[0] and "NaN is a label here" in said[1]
     path.write_text("text,label\na,x;y\nb,z\n")
     undivided_rows(path, link=TAGS, say=said.append)
     assert 'separated by "|"' in said[2]
@@ -324,26 +324,26 @@ def office(*names):
     [
         (office("[Content_Types].xml", "xl/a.xml"), r"an Excel workbook \(\.xlsx\).*as CSV"),
         (office("docProps/a.xml", "b" * 9_000, "xl/a.xml"), "an Excel workbook.*export the sheet"),
-        (office("[Content_Types].xml", "word/document.xml"), "a document for people"),
+        (office("[Content_Types].xml", "word/document.xml"), "is a document, not a table"),
         (office("rows.csv"), "a ZIP archive.*unpack it"),
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", r"an old Excel workbook \(\.xls\)"),
         (b"SQLite format 3\0", "an SQLite database.*export the table as CSV"),
         (pickle.dumps({"secret": 1}), "a pickled Python object"),
         (b"\n <!DOCTYPE html><p>secret", "an HTML or XML page"),
-        (bz2.compress(b"secret"), "an archive, and not of gzip"),
+        (bz2.compress(b"secret"), "an archive other than gzip"),
         (gzip.compress(gzip.compress(b"secret")), "packed twice"),
         (gzip.compress(office("rows.csv")), "a ZIP archive"),
         ("text,label\nsecret,1\n".encode("utf-16-le"), "UTF-16 without a byte-order mark"),
         (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "byte 1 is not UTF-8|NUL"),
-        (gzip.compress(b"text,label\nsecret,1\n" * 99)[:-9], "damaged or cut short"),
-        (b'["a secret text", "another"]', "line 1: expected a JSON object"),
-        (b'[{"text": "secret", "label": 1},\n{"text": "sec', r"line 2: not JSON at column 10"),
-        (b'[{"text": "secret", "label": 1},\n{"text": "b", "label": 1}', "line 2: .* cut short"),
+        (gzip.compress(b"text,label\nsecret,1\n" * 99)[:-9], "damaged or truncated"),
+        (b'["a secret text", "another"]', "line 1: must be a JSON object"),
+        (b'[{"text": "secret", "label": 1},\n{"text": "sec', r"line 2: is not JSON at column 10"),
+        (b'[{"text": "secret", "label": 1},\n{"text": "b", "label": 1}', "line 2: .* truncated"),
         (b'{"text": ["secret"], "label": []}', "columns differ in length"),
         (b"this is my secret text,1,u5\nb,0,u6\n", "looks like a row of texts"),
         (b"my secret,yes\nb,no\n", "its columns are yes, 1 with blanks"),
         (b"text,label,label\nsecret,1,1\n", "several columns 'label'"),
-        (b'text,label\nb,1\n"secret,1\nc,0\n', "line 3: no valid row .*unexpected end"),
+        (b'text,label\nb,1\n"secret,1\nc,0\n', "line 3: is not a valid row .*unexpected end"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",  # bytes of gzip have a time
 )
@@ -351,7 +351,7 @@ def office(*names):
 def test_files_of_other_kinds_are_named(tmp_path, name, content, words):
     (tmp_path / name).write_bytes(content)
     if name == "a.jsonl" and words.startswith(("looks", "its", "several", "line 3")):
-        words = "line 1: not JSON|" + words
+        words = "line 1: is not JSON|" + words
     for columns in (Columns(), SKIP):
         with pytest.raises(DataError, match=words) as caught:
             load_rows(tmp_path / name, columns)
@@ -385,9 +385,9 @@ ARRAY = b'[{"text": "a", "label": 1},\n"secret",\n\n{"label": 0}, {"text": "b", 
     ("content", "skipped", "lines", "reason"),
     [
         (TABLE, "5 bad rows left out, lines 3, 5, 6, 7, 8", [2, 10], "has 3 cells"),
-        (QUOTED, "3 bad rows left out, lines 3, 4, 5", [2, 6], "no valid row of a table"),
-        (LINES, "5 bad rows left out, lines 2, 3, 5, 6, 7", [1, 8], "not JSON at column 18"),
-        (ARRAY, "2 bad rows left out, lines 2, 4", [1, 4], "expected a JSON object"),
+        (QUOTED, "3 bad rows left out, lines 3, 4, 5", [2, 6], "is not a valid row of a table"),
+        (LINES, "5 bad rows left out, lines 2, 3, 5, 6, 7", [1, 8], "is not JSON at column 18"),
+        (ARRAY, "2 bad rows left out, lines 2, 4", [1, 4], "must be a JSON object"),
     ],
     ids=["table", "quoted", "lines", "array"],
 )
@@ -406,7 +406,9 @@ def test_bad_rows_are_skipped_on_request(tmp_path, capsys, content, skipped, lin
 
 def test_rows_of_tables_without_lines_are_counted(tmp_path):
     pd.DataFrame({"text": ["a", "", "c"], "label": [0, 1, 0]}).to_parquet(tmp_path / "a.parquet")
-    with pytest.raises(RowError, match=r"a\.parquet, row 2: has no text: text is empty"):
+    with pytest.raises(
+        RowError, match=r"a\.parquet, row 2: has no text, because its text is empty"
+    ):
         undivided_rows(tmp_path / "a.parquet")
     said = []
     assert len(undivided_rows(tmp_path / "a.parquet", SKIP, say=said.append)) == 2

@@ -85,7 +85,7 @@ def test_numbers_that_stand_for_names_are_the_names(tmp_path):
         pyarrow.table({**columns, "label": [0, 1, -1, 2]}).replace_schema_metadata(metadata),
         tmp_path / "a.parquet",
     )
-    with pytest.raises(RowError, match="row 4: label is 2, and the file has names for 0 to 1"):
+    with pytest.raises(RowError, match="row 4: label is 2, but the file has names for 0 to 1"):
         undivided_rows(tmp_path / "a.parquet")
 
 
@@ -122,7 +122,7 @@ def test_the_division_is_by_user_and_document(tmp_path):
     path = write(tmp_path / "posts.csv", posts())
     file = file_rows(path, COLUMNS)
     rows, divided = file, file.division
-    assert "2 of 8 users play devices" in divided and "seed 0" in divided
+    assert "2 of 8 users are simulated" in divided and "seed 0" in divided
     devices = {row.user for row in rows if row.split == "test"}
     assert devices == {"u7", "u6"}  # the busiest
     held_out = {document_key(row) for row in rows if row.split == "test"}
@@ -201,7 +201,7 @@ def test_unusable_tables_are_rejected(tmp_path, header, cells, columns, message)
 def test_latin_1_is_named(tmp_path):
     path = tmp_path / "posts.csv"
     path.write_bytes("post,label\na,1\ncaf\u00e9,0\n".encode("cp1252"))
-    with pytest.raises(RowError, match=r"posts\.csv, line 3: byte 4 is not UTF-8, .*CSV UTF-8"):
+    with pytest.raises(RowError, match=r"posts\.csv, line 3: byte 4 is not UTF-8; .*CSV UTF-8"):
         file_rows(path, Columns(text="post"))
 
 
@@ -220,8 +220,8 @@ def test_without_users_who_play_devices_all_rows_make_the_release(tmp_path, user
     path = write(tmp_path / "x.csv", [*rows, ("no label", "", user, "")])
     file = file_rows(path, replace(COLUMNS, skip_bad_rows=True))
     assert {row.split for row in file} == {"public"} and len(file) == 30
-    why = "of 1 user none has 12 labelled documents" if user else "no row names a user"
-    assert why in file.division and "nobody plays a device" in capsys.readouterr().err
+    why = "none of 1 user has 12 labelled documents" if user else "no row names a user"
+    assert why in file.division and "nobody is simulated" in capsys.readouterr().err
     with pytest.raises(DataError, match=f"{why}.*; name the column of users"):
         load_rows(path, replace(COLUMNS, skip_bad_rows=True))
 
@@ -277,7 +277,7 @@ def test_splits_of_documents_and_of_users_are_not_mixed(tmp_path):
         (("1", "2"), None),
         (("a", "b", "1", "2"), None),
         (("1", "2", "3"), "3 numbers from 1 to 3 are used as classes"),
-        (("1.0", "2.5", "3", "n/a"), "beside 'n/a' are used as classes.*all are numbers"),
+        (("1.0", "2.5", "3", "n/a"), "as well as 'n/a' are used as classes.*all are numbers"),
     ],
 )
 def test_numbers_used_as_classes_are_reported(names, message):

@@ -80,37 +80,37 @@ def test_public_rows_may_lack_a_user_and_train_rows_a_label():
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
-        ("{", "not JSON at column 2"),
-        ('{"a": 1} x', "not JSON at column 10"),
-        ("NaN", "expected a JSON object, got NaN"),
+        ("{", "is not JSON at column 2"),
+        ('{"a": 1} x', "is not JSON at column 10"),
+        ("NaN", "must be a JSON object, not NaN"),
         ("9" * 5000, "too long"),
         ("[" * 200_000, "nested too deep"),
         (b'{"text": "\xff"}', "byte 11 is not UTF-8"),
         ('{"label": 0, "label": 1}', 'key "label" is repeated'),
-        ("\ufeff" + json.dumps(text_row()), "not JSON at column 1"),
+        ("\ufeff" + json.dumps(text_row()), "is not JSON at column 1"),
         (text_row(split="valid"), 'got "valid"'),
         ({"user": "u1", "text": "a", "label": 0}, "it is missing"),
         (text_row(user=None), "a train row needs a user"),
-        (text_row(user=["u"]), "user must be an integer or a string; got a list"),
+        (text_row(user=["u"]), "user must be an integer or a string, not a list"),
         (text_row(user=" "), "user is empty"),
         ({"user": "u1", "split": "train", "label": 0}, "has no text"),
         (pair_row(["a", "b"], text="c"), "has text as well as pair"),
         (pair_row(["a", "b"], candidate="c"), "has pair as well as history or candidate"),
-        (pair_row("ab"), "pair must be a list of two texts; got a text"),
-        (pair_row(["a"]), "pair must be a list of two texts; got a list"),
+        (pair_row("ab"), "pair must be a list of two texts, not a text"),
+        (pair_row(["a"]), "pair must be a list of two texts, not a list"),
         (pair_row(["a", " "]), "pair[1] is empty"),
         (pair_row(["a\x1eb", "c"]), "the pair's a has the character U+001E"),
-        (text_row(text=None), "text must be a string; got null"),
+        (text_row(text=None), "text must be a string, not null"),
         (text_row(text="\t\n"), "text is empty"),
         (text_row(text="half \ud83d"), "text has a lone surrogate"),
         (text_row(candidate="b"), "has text as well as history or candidate"),
         ({"user": "u1", "split": "train", "history": ["a"], "label": 0}, "has no candidate"),
-        (match_row(history="a"), "got a text"),
-        (match_row(history=["a", 3]), "history[1] must be a string; got 3"),
-        (match_row(candidate={}), "candidate must be a string; got an object"),
+        (match_row(history="a"), "not a text"),
+        (match_row(history=["a", 3]), "history[1] must be a string, not 3"),
+        (match_row(candidate={}), "candidate must be a string, not an object"),
         (text_row(split="test", label=None), "a test row needs a label"),
         (text_row(split="test", label=float("nan")), "a test row needs a label"),
-        (text_row(label=[0]), "got a list"),
+        (text_row(label=[0]), "not a list"),
         (text_row(label=2**63), "64 bits"),
         (match_row(), "is a matching row, but line 1 is a classification row"),
     ],
@@ -129,7 +129,7 @@ def test_labels_may_be_ratings_or_sets_of_tags():
     stars, rated = Rating(1, 5, 1), (text_row(label=2), text_row(label=4.5), text_row(label="3.5"))
     assert [row_of(1, row, stars).label for row in rated] == [2, 4.5, 3.5]
     for wrong in (6, "good", [2], False):
-        with pytest.raises(RowError, match="line 7: label must be a number from 1 to 5; got"):
+        with pytest.raises(RowError, match="line 7: label must be a number from 1 to 5, not"):
             row_of(7, text_row(label=wrong), stars)
     assert row_of(1, text_row(label=["b", "a", "b"]), TAGS).label == {"a", "b"}
     for wrong in ("a", 1, {"a": 1}, ["a", {}]):
@@ -168,7 +168,10 @@ def test_labels_of_rows_and_of_a_head_are_in_the_same_order():
         (complete(train=None, test=None), "no users"),
         (complete(test=None), "user 'u1' has no test rows"),
         (complete(train=None), "user 'u1' has no train rows"),
-        (complete(test=text_row(split="test", label=2)), "line 4: label 2 is in no public row"),
+        (
+            complete(test=text_row(split="test", label=2)),
+            "line 4: label 2 does not occur in any public row",
+        ),
     ],
 )
 def test_incomplete_data_sets_are_rejected(rows, words):

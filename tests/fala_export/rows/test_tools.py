@@ -97,7 +97,7 @@ def test_several_choices_are_tags_and_no_class(tmp_path, form):
         path.write_text(json.dumps({"text": "a", "label": choices}))
     else:
         pd.DataFrame({"text": ["a"], "label": [json.dumps(choices)]}).to_csv(path)
-    with pytest.raises(RowError, match="a list of 2 values, and labels exclude one another"):
+    with pytest.raises(RowError, match="a list of 2 values, but labels exclude one another"):
         undivided_rows(path)
     assert undivided_rows(path, link=TAGS)[0].label == {"Pos", "Neg"}
     path.write_text(path.read_text().replace("choices", "taxonomy"))
