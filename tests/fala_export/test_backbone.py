@@ -79,7 +79,7 @@ def test_layer_pooling_joins_the_means_of_three_layers(tmp_path):
     again = load(str(folder), like=Bundle.open(out))
     np.testing.assert_allclose(again.encode(TEXTS, POSITIONS), encoded, atol=1e-6)
     message = failed(*words, "--pooling", "layers", "--adapters", "--out", tmp_path / "y.fala")
-    assert "adapters need another pooling" in message
+    assert "adapters do not support the pooling" in message
 
 
 def test_a_model_is_cut_after_a_layer(tiny, tmp_path):

@@ -122,7 +122,7 @@ def test_invalid_arguments_are_errors(tmp_path, glove, encoder, text):
     (tmp_path / "few.txt").write_text("\n".join(f"film {n}" for n in range(9)))
     fails(run(glove, encoder, tmp_path / "few.txt"), "9 distinct public texts are too few")
     (tmp_path / "empty.txt").write_text("\n \n")
-    fails(run(glove, encoder, tmp_path / "empty.txt"), "empty.txt", "no text in it")
+    fails(run(glove, encoder, tmp_path / "empty.txt"), "empty.txt", "contains no text")
     row = {"user": "u", "split": "train", "text": "a film", "label": 0}
     fails(run(glove, encoder, write_rows(tmp_path / "rows.jsonl", [row])), 'split "public"')
     assert encoder.path.read_bytes() == before

@@ -70,7 +70,7 @@ def test_names_are_checked_before_the_work(inputs):
     for name in ("a\x1b[2Jb", "a\nb", "\u202eabc", "n" * 257, " "):
         for command in ("backbone", "word-vectors", "train"):
             message = failed(*COMMANDS[command], "--out", "x.fala", "--name", name)
-            assert "the name is empty, or has control characters" in message
+            assert "the name must not be empty, contain control characters" in message
 
 
 def test_a_full_disk_is_named_before_the_work(inputs, tmp_path, monkeypatch):

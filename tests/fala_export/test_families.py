@@ -194,7 +194,7 @@ def test_a_cut_model_has_the_states_of_the_first_layers(family, tmp_path):
             )
         states.append((last or [output.hidden_states[-1]], output.hidden_states))
     torch.testing.assert_close(states[1][0][0], states[0][1][1])
-    with pytest.raises(ExportError, match="has 2 layers, and cannot be cut after layer 3"):
+    with pytest.raises(ExportError, match="has 2 layers, so it cannot be cut after layer 3"):
         load(ModelSource(str(folder), layers=3), "own")
 
 

@@ -186,7 +186,7 @@ def test_a_cached_model_requires_no_hub_and_is_of_its_revision(hub, tmp_path, st
     hub.status = status
     for revision in ("v1", hub.models[NAME].branches["v1"]):
         assert find(hub, tmp_path, revision) == first
-    parts = (f"status {status}", "local cache has no main", "or give")
+    parts = (f"status {status}", "local cache does not have revision main", "or name")
     check_error(hub, tmp_path, *parts, revision="main")
 
 
@@ -218,7 +218,7 @@ def test_a_partly_cached_model_is_rejected_offline(hub, tmp_path):
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
         with settings(hub, tmp_path):
             huggingface_hub.hf_hub_download(NAME, name)
-    check_error(hub, tmp_path, "only parts of it, without .gitattributes", offline=True)
+    check_error(hub, tmp_path, "only parts of the model, without .gitattributes", offline=True)
     with settings(hub, tmp_path):
         huggingface_hub.snapshot_download(NAME)
     find(hub, tmp_path, offline=True)
@@ -228,14 +228,14 @@ def test_a_partly_cached_model_is_rejected_offline(hub, tmp_path):
     ("name", "revision", "parts"),
     [
         ("vendor/unknown", None, ("no such folder, and no such model", "HF_TOKEN")),
-        (NAME, "v7", ("this model on the hub has no revision v7",)),
-        ("a..b", None, ("no such folder, and no name for a model",)),
+        (NAME, "v7", ("this model has no revision v7 on the hub",)),
+        ("a..b", None, ("no such folder, and not a valid name of a model",)),
     ],
 )
 def test_unknown_models_and_revisions_are_named(hub, tmp_path, name, revision, parts):
     check_error(hub, tmp_path, *parts, revision=revision, name=name)
     hub.models[NAME].refused = 403
-    check_error(hub, tmp_path, "refuses to give its files", "status 403", "accept", "HF_TOKEN")
+    check_error(hub, tmp_path, "refuses to send its files", "status 403", "accept", "HF_TOKEN")
 
 
 def test_an_unreachable_hub_is_an_error_at_once(hub, tmp_path):
@@ -245,7 +245,7 @@ def test_an_unreachable_hub_is_an_error_at_once(hub, tmp_path):
     check_error(hub, tmp_path, reason, patience=0.5)
     assert len(hub.requests) == 1
     hub.__exit__()
-    check_error(hub, tmp_path, hub.address, "cannot be reached", "or give a model's folder")
+    check_error(hub, tmp_path, hub.address, "cannot be reached", "or name a model's folder")
     check_error(hub, tmp_path, "HF_HUB_OFFLINE is set", "no main", offline=True)
     assert time.monotonic() - start < 30
 
@@ -256,7 +256,7 @@ def test_a_broken_connection_is_an_error_and_the_next_run_resumes(hub, tmp_path)
     start = time.monotonic()
     done = backbone(hub, tmp_path / "home", tmp_path / "x.fala")
     assert time.monotonic() - start < 60
-    fails(done, NAME, "did not give all of its files (the connection broke")
+    fails(done, NAME, "did not send all of its files (the connection broke")
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
     # Offline, the partial model is rejected.
     check_error(hub, tmp_path / "home", "the local cache has ", offline=True)
@@ -269,13 +269,13 @@ def test_weights_outside_the_model_are_not_requested(hub, tmp_path):
     del files["model.safetensors"]
     parts = {"weight_map": {"a": "../../../../x.safetensors"}}
     files["model.safetensors.index.json"] = json.dumps(parts).encode()
-    check_error(hub, tmp_path, "it names files outside the model's folder")
+    check_error(hub, tmp_path, "its index names files outside the model's folder")
     assert not [path for _, path in hub.requests if ".." in path]
 
 
 def test_a_full_disk_is_reported(hub, tmp_path):
     with files_of_at_most(20_000):
-        check_error(hub, tmp_path, "cannot be kept in the hub's cache: File too large")
+        check_error(hub, tmp_path, "cannot be stored in the hub's cache: File too large")
 
 
 def test_an_unsupported_model_is_rejected_before_its_weights_are_fetched(hub, tmp_path):
@@ -286,5 +286,5 @@ def test_an_unsupported_model_is_rejected_before_its_weights_are_fetched(hub, tm
     ).encode()
     files["modeling_tiny.py"] = b"raise SystemExit('this must never run')"
     done = backbone(hub, tmp_path / "home", tmp_path / "x.fala")
-    fails(done, f"fala-export: {NAME}: config.json names code of its own, which is never run")
+    fails(done, f"fala-export: {NAME}: config.json names custom code, which is never run")
     assert not [path for _, path in hub.requests if path.endswith((".safetensors", ".py"))]

@@ -142,7 +142,10 @@ def test_control_characters_of_labels_reach_no_terminal_and_no_release(table, tm
     assert "b\\x1b[2Jad\\x9b" in printed and "no release can have it" in printed
     assert all(sign.isprintable() or sign == "\n" for sign in printed)
     message = failed("release", tmp_path / "recipe.toml")
-    assert r"the label is empty, or has control" in message and r"'b\x1b[2Jad\x9b'" in message
+    assert (
+        r"the label must not be empty, contain control" in message
+        and r"'b\x1b[2Jad\x9b'" in message
+    )
 
 
 def test_a_failing_disk_leaves_no_part_of_a_recipe(posts, tmp_path):
@@ -160,7 +163,7 @@ def test_rows_that_cannot_be_read_again_are_refused(tmp_path):
 
 
 def test_a_missing_source_is_named(posts, tmp_path):
-    told = "no such folder, and no name for a model"
+    told = "no such folder, and not a valid name of a model"
     assert told in failed(*posts, "--label", "offends", "--from", tmp_path / "no model")
 
 

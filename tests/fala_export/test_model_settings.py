@@ -78,12 +78,12 @@ def test_a_setting_that_is_not_kept_is_left_out_on_purpose_only(model, tmp_path)
     folder = changed(model, tmp_path / "m", tokenizer_config__json={"truncation_side": "left"})
     words = ("backbone", folder, "--out", tmp_path / "x.fala", "--quantize", "none")
     message = failed(*words)
-    assert "--ignore truncation_side exports without it" in message
+    assert "add --ignore truncation_side" in message
     summary = done(*words, "--ignore", "truncation_side")
     bundle = Bundle.open(tmp_path / "x.fala")
     assert bundle.manifest.details["not_kept"] == summary["not_kept"]
     assert load(str(folder), like=bundle).not_kept == summary["not_kept"]
-    assert "NOT KEPT: its tokenizer cuts long texts at their beginning" in text_of(summary)
+    assert "NOT KEPT: its tokenizer truncates long texts at their beginning" in text_of(summary)
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(
         'name = "m"\n[backbone]\nsource = "m"\nignore = ["prompts"]\nprompt = "q"\ndimension = 8\n'
@@ -141,7 +141,7 @@ def test_all_steps_a_prompt_and_a_cut_are_those_of_sentence_transformers(model, 
     )
     check(load(str(again), "own"), 6, prompt_name="query")
     for wrong, message in ((("--prompt", "x"), "no prompt 'x'; its prompts are: "),
-                           (("--dim", 13), "has 12 numbers, and cannot be cut to 13"),
+                           (("--dim", 13), "has 12 dimensions, so it cannot be cut to 13"),
                            (("--pooling", "layers"), "Dense follows its own pooling")):  # fmt: skip
         assert message in failed("backbone", folder, *wrong, "--out", out)
 
@@ -176,7 +176,7 @@ def test_the_folders_own_tokenizer_is_the_tokenizer(family, settings, tmp_path):
 def test_a_lora_folder_is_named_as_one(tmp_path):
     (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA"}')
     (tmp_path / "adapter_model.safetensors").touch()
-    with pytest.raises(ExportError, match="such as LoRA: merge it into its model first"):
+    with pytest.raises(ExportError, match="such as LoRA; first merge it into its model"):
         load(str(tmp_path), "own")
 
 
@@ -205,7 +205,7 @@ def test_a_pooling_that_is_not_certain_is_chosen(model, tmp_path):
     folder = changed(model, tmp_path / "m")
     none = {"word_embedding_dimension": 16, "pooling_mode_cls_token": False}
     (folder / POOLING).write_text(json.dumps(none))
-    with pytest.raises(ExportError, match="its mode is none of all"):
+    with pytest.raises(ExportError, match="no pooling mode is switched on"):
         load(str(folder), "own")
     steps = json.loads((folder / "modules.json").read_text())
     (folder / "modules.json").write_text(json.dumps([steps[0], steps[2]]))

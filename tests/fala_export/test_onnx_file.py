@@ -276,7 +276,7 @@ class TestRefusals:
         assert "--tokenizer" in failed(*common, write(tmp_path / "alone" / "model.onnx"))
         for source, reader, part in (
             (tmp_path / "bad.onnx", tokenizer, "cannot be read as ONNX"),
-            (tmp_path / "pointer.onnx", tokenizer, "run git lfs pull there"),
+            (tmp_path / "pointer.onnx", tokenizer, "run git lfs pull in its folder"),
             (file, tmp_path / "bad.json", "cannot be read as a tokenizer"),
             (tmp_path / "inputs.onnx", tokenizer, "its inputs are input_ids, mask_of_theirs"),
             (tmp_path / "small.onnx", tokenizer, "tokens of its tokenizer"),
@@ -294,7 +294,7 @@ class TestRefusals:
             ("C:\\weights", "outside its folder"),
             ("", "outside its folder"),
             ("absent", "not beside it"),
-            ("short", "of another model, or incomplete"),
+            ("short", "belongs to another model, or is incomplete"),
         ],
     )
     def test_weights_elsewhere(self, place, message, tokenizer, tmp_path):
@@ -321,7 +321,9 @@ class TestRefusals:
             entries = model.graph.initializer[1].external_data
             next(entry for entry in entries if entry.key == key).value = value
             (tmp_path / "bad.onnx").write_bytes(model.SerializeToString())
-            self.refused(tmp_path / "bad.onnx", tokenizer, "of another model, or incomplete")
+            self.refused(
+                tmp_path / "bad.onnx", tokenizer, "belongs to another model, or is incomplete"
+            )
 
     def test_graphs_of_other_uses(self, tokenizer, tmp_path):
         path = tmp_path / "model.onnx"
@@ -338,7 +340,7 @@ class TestRefusals:
         model.graph.input[1].type.tensor_type.elem_type = TensorProto.STRING
         model.graph.input[0].type.tensor_type.elem_type = TensorProto.STRING
         (tmp_path / "typed.onnx").write_bytes(model.SerializeToString())
-        self.refused(tmp_path / "typed.onnx", tokenizer, "is of type string")
+        self.refused(tmp_path / "typed.onnx", tokenizer, "must be of type int64, not string")
         model = states_model()
         model.graph.node[-1].output[0] = model.graph.output[0].name = "logits"
         onnx.save(model, path)

@@ -117,7 +117,7 @@ def test_a_folder_that_is_not_a_model_is_rejected(fails, model, tmp_path):
     (tmp_path / "empty").mkdir()
     fails(tmp_path / "empty", "empty: not a model folder: it has no config.json")
     fails(tmp_path / "none", "none: no such folder")
-    fails(model / "model.safetensors", "model.safetensors: is a file; give the folder")
+    fails(model / "model.safetensors", "model.safetensors: is a file; name the folder")
     fails(model, "is a folder; only a model on the hub has a revision", options=["--revision=v1"])
 
 
@@ -128,7 +128,7 @@ def test_a_folder_that_is_not_a_model_is_rejected(fails, model, tmp_path):
         ({"is_decoder": True}, ("from left to right", "--pooling")),
         (b"{}", ("cannot load its configuration",)),
         (b'{"model_type": "bert",', ("cannot load its config.json: Expecting",)),
-        (b'["bert"]', ("config.json is not a JSON object",)),
+        (b'["bert"]', ("config.json must be a JSON object",)),
         (b'{"model_type": "bert", "vocab_size": "many"}', ("cannot load its",)),
         (b'{"model_type": "bert", "auto_map": {"AutoModel": "m.M"}}', ("never run",)),
     ],
@@ -146,17 +146,17 @@ def test_an_unusable_tokenizer_is_rejected(fails, model, tmp_path, monkeypatch):
     fails(changed(model, tmp_path / "cut", tokenizer__json=b'{"version'), "its tokenizer")
     slow = {"tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": "basic"}
     folder = changed(model, tmp_path / "slow", tokenizer__json=None, tokenizer_config__json=slow)
-    fails(folder, "its tokenizer, BertJapaneseTokenizer, has no tokenizer.json form")
+    fails(folder, "its tokenizer, BertJapaneseTokenizer, cannot be saved as tokenizer.json")
     foreign = {"auto_map": {"AutoTokenizer": ["t.T", None]}}
     folder = changed(model, tmp_path / "own", tokenizer_config__json=foreign)
-    fails(folder, "tokenizer_config.json names code of its own")
+    fails(folder, "tokenizer_config.json names custom code")
     unpadded = {
         "tokenizer_config__json": {"pad_token": None},
         "config__json": {"pad_token_id": None},
     }
     folder = changed(model, tmp_path / "unpadded", **unpadded)
     (folder / "special_tokens_map.json").unlink(missing_ok=True)
-    fails(folder, "has no padding token")
+    fails(folder, "must have a padding token")
 
 
 def test_a_tokenizer_beyond_the_embedding_table_is_rejected(fails, model, tmp_path):
@@ -181,11 +181,11 @@ def test_unusable_weights_are_rejected(fails, model, tmp_path):
         fails(folder, f"cut{part}: cannot load its weights: ")
     pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
     folder = changed(model, tmp_path / "pointer", model__safetensors=pointer)
-    fails(folder, "only points to the weights: run git lfs pull there")
+    fails(folder, "is only a Git LFS pointer; run git lfs pull in its folder")
     for case, change, part in (
         ("lost", lost, "the weights lack encoder.layer.1"),
         ("wider", wider, f"the weights of {name} have another shape"),
-        ("spoilt", spoilt, f"the weights of {name} hold NaN or infinity"),
+        ("spoilt", spoilt, f"the weights of {name} must be finite, but contain NaN or infinity"),
     ):
         content = save(change, {"format": "pt"})
         fails(changed(model, tmp_path / case, model__safetensors=content), part)
@@ -243,7 +243,7 @@ def step(kind, path="3_More"):
         (MODULES, [{"type": "mine.Step", "path": ""}], "modules.json names mine.Step, code of"),
         (MODULES, [step("Dense", "../elsewhere")], "../elsewhere, outside the model's"),
         (MODULES, step("Router"), "begins with a Router, which chooses among several models"),
-        (MODULES, step("BoW"), "begins with a BoW; a model whose first step is a Transformer"),
+        (MODULES, step("BoW"), "begins with a BoW, but the first step must be a Transformer"),
         (MODULES, 3, "cannot load its modules.json: 'int' object"),
         ("config_sentence_transformers.json", {"default_prompt_name": "q"}, "no prompt 'q'"),
         ("0_Transformer/sentence_bert_config.json", {"transformer_task": "fill-mask"},

@@ -181,7 +181,7 @@ PLAIN = 'name = "x"\ndata = "rows.jsonl"\n[word-vectors]\nsource = "vectors.txt"
         ('name = "x"\ndata = "none.jsonl"\n[backbone]\nsource = "tiny"', "none.jsonl"),
         ('name = "v"\nversion = 0\n[word-vectors]\nsource = "v"', ">= 1"),
         ('name = "v"\nproduct = "A b"\n[word-vectors]\nsource = "v"', "matching"),
-        ('name = "a\\nb"\n[word-vectors]\nsource = "v"', "name is empty, or has control"),
+        ('name = "a\\nb"\n[word-vectors]\nsource = "v"', "name must not be empty, contain control"),
         ("name = ", "value"),
         (f"{PLAIN}[check]", "[check] needs from"),
         (f"{PLAIN}[bridge]", "[bridge] needs from"),

@@ -232,14 +232,14 @@ def test_a_folder_that_does_not_fit_is_refused_in_one_line(tmp_path):
     write_static(folder)
     table = load_file(folder / "model.safetensors")["embedding.weight"]
     refused("the mean alone", folder, "--pooling", "cls")
-    refused("for a transformer's folder", folder, "--layers", 1)
+    refused("need a transformer's folder", folder, "--layers", 1)
     refused("reads 1 to", folder, "--max-length", 100_000)
     refused("--trim-vocabulary is for a transformer's", folder, "--trim-vocabulary", __file__)
     write_static(tmp_path / "table", tokenizer=PLAIN)
     refused(
         "have no int4: choose one of none, fp16, int8", tmp_path / "table", "--quantize", "int4"
     )
-    refused("adapters are for a transformer", tmp_path / "table", "--adapters")
+    refused("adapters need a transformer", tmp_path / "table", "--adapters")
     for name, changed, message in (
         ("embedding.weight", vectors(4), "only 4 rows"),
         ("embedding.weight", table * np.nan, "NaN or infinity"),
@@ -251,6 +251,6 @@ def test_a_folder_that_does_not_fit_is_refused_in_one_line(tmp_path):
     refused("cannot load its weights", folder)
     mapping = model2vec_tables("mapping", 30) | {"mapping": np.arange(30)}
     write_model2vec(tmp_path / "v", WORD_LEVEL, mapping)
-    refused("do not belong to its table", tmp_path / "v")
+    refused("do not fit its table", tmp_path / "v")
     (tmp_path / "v" / "tokenizer.json").unlink()
     refused("has no tokenizer.json", tmp_path / "v")

@@ -140,6 +140,6 @@ def test_a_truncated_or_damaged_file_leaves_no_bundle(tmp_path):
         zipped[: len(zipped) // 2] + b"?" + zipped[len(zipped) // 2 + 1 :],
     ):
         (tmp_path / "v.txt").write_bytes(content)
-        with pytest.raises(ExportError, match="damaged or cut short"):
+        with pytest.raises(ExportError, match="damaged or truncated"):
             export(tmp_path / "v.txt", tmp_path / "g.fala")
         assert names_in(tmp_path) == ["v.txt"]

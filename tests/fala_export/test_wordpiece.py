@@ -75,8 +75,8 @@ def test_other_tokenizers_are_named():
     for tokenizer, reason in (
         (Tokenizer(models.BPE(words, [])), "is BPE, not WordPiece"),
         (Tokenizer(models.WordLevel(words, "[UNK]")), "is WordLevel"),
-        (changed(normalizer=normalizers.NFKC()), "another way than BERT's"),
-        (changed(pre_tokenizer=pre_tokenizers.Whitespace()), "another way than BERT's"),
+        (changed(normalizer=normalizers.NFKC()), "differently from BERT's"),
+        (changed(pre_tokenizer=pre_tokenizers.Whitespace()), "differently from BERT's"),
         (changed(model=models.WordPiece(marks, unk_token="[UNK]")), "orders the marks"),
     ):  # fmt: skip
         with pytest.raises(NotPlainError, match=reason):

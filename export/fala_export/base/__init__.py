@@ -1,1 +1,1 @@
-"""What every room stands on: errors, checks before the work, files, the accelerator, silence."""
+"""Provide what every package here uses: errors, early checks, files, the accelerator, silence."""

@@ -1,4 +1,4 @@
-"""The accelerator that torch computes on: a GPU, a Mac's (MPS), or the CPU."""
+"""Choose the accelerator that torch uses: a GPU, a Mac's GPU (MPS), or the CPU."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import torch
 
 
 def torch_device() -> torch.device:
-    """The accelerator of this process; the CPU where there is none.
+    """Return the accelerator of this process, or the CPU if there is none.
 
-    Of several processes that ``accelerate launch`` starts on a machine, each has its own GPU.
+    If ``accelerate launch`` starts several processes on a machine, each has its own GPU.
     """
     if torch.cuda.is_available():
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))

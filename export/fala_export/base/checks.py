@@ -1,4 +1,4 @@
-"""What is checked before any work: a command's outputs, names, sizes, and disk space."""
+"""Check before any work a command's outputs, names, sizes, and the disk space."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ from pathlib import Path
 from fala.bundle.manifest import LONGEST_LABEL, LONGEST_NAME, printable_name
 from fala_export.base.errors import ExportError
 
-# The ending of a bundle; a model's files have others.
+# The extension of a bundle; a model's files have others.
 _BUNDLE = ".fala"
 _OUTPUT, _WORK = "out", "work"
 _NAMES = ("name", "task")
-_SOURCES = ("source", "model")  # a path, or a name on the hub
+_SOURCES = ("source", "model")  # Fields that are a path or a name on the hub.
 
 
 def check_settings(
     settings: object, files: Sequence[Path] = (), folders: Sequence[Path] = ()
 ) -> None:
-    """Check a command's outputs, and the names that it gives.
+    """Check a command's outputs, and the names that it sets.
 
     Args:
         settings: The command's dataclass; its fields ``out`` and ``work`` are outputs, and its
             other paths are inputs.
-        files: More files to write.
-        folders: More work folders.
+        files: Further files to write.
+        folders: Further work folders.
 
     Raises:
-        ExportError: See ``check_outputs`` and ``check_release_name``.
+        ExportError: An output or a name is invalid; see ``check_outputs`` and
+            ``check_release_name``.
     """
     fields = list(_fields(settings))
     for field, value in fields:
@@ -49,7 +50,7 @@ def check_settings(
 
 
 def _fields(settings: object) -> Iterator[tuple[str, object]]:
-    """The fields of a dataclass and of the dataclasses in it, each item of a tuple by itself."""
+    """Yield the fields of a dataclass and of its inner dataclasses, and each item of a tuple."""
     if not dataclasses.is_dataclass(settings):
         return
     for field in dataclasses.fields(settings):
@@ -68,15 +69,15 @@ def check_outputs(files: Iterable[Path], folders: Iterable[Path], inputs: Iterab
         inputs: Files and folders that are read; they need not exist.
 
     Raises:
-        ExportError: An output cannot be written, or is an input: by any name, or in an input's
+        ExportError: An output cannot be written, or is an input, under any name or in an input's
             folder.
     """
     present = [path for path in inputs if path.exists()]
     for file in files:
         if not file.parent.is_dir():
-            raise ExportError(f"{file}: its folder does not exist")
+            raise ExportError(f"{file}: its folder does not exist; create it first")
         if file.exists() and not file.is_file():
-            raise ExportError(f"{file}: is not a file, which a bundle could replace")
+            raise ExportError(f"{file}: is not a regular file, so a bundle cannot replace it")
         if not os.access(file.parent, os.W_OK):
             raise ExportError(f"{file}: its folder cannot be written")
         for path in present:
@@ -98,41 +99,41 @@ def _same(output: Path, path: Path) -> bool:
 
 
 def _overwrites(output: Path, path: Path) -> ExportError:
-    return ExportError(f"{output}: would overwrite {path}, which is read: name another output")
+    return ExportError(f"{output}: would overwrite {path}, which is read; choose another output")
 
 
 def check_release_name(name: str, kind: str = "name") -> None:
-    """Check that a release can have a name, or a label.
+    """Check that a name is valid for a release or a label.
 
     Args:
         name: The name.
-        kind: Its kind, for the error.
+        kind: The kind of name, for the error message.
 
     Raises:
-        ExportError: It is blank or too long, or has hidden characters.
+        ExportError: The name is blank or too long, or has hidden characters.
     """
     longest = LONGEST_LABEL if kind == "label" else LONGEST_NAME
     if not name.strip() or not printable_name(name, longest):
         raise ExportError(
-            f"the {kind} is empty, or has control characters or more than {longest}: {name!r:.80}"
+            f"the {kind} must not be empty, contain control characters, or be longer than "
+            f"{longest} characters: {name!r:.80}"
         )
 
 
 def check_room(needed: float, *folders: Path) -> None:
-    """Check that the disks of some folders have room for as many bytes each.
+    """Check that the disk of each folder has enough room.
 
     Args:
-        needed: In bytes.
-        folders: They, or folders above them, exist.
+        needed: Bytes needed in each folder.
+        folders: Folders to write to; they, or folders above them, exist.
 
     Raises:
-        ExportError: One has not.
+        ExportError: A disk does not have enough room.
     """
     for folder in folders:
         existing = next(path for path in (_real(folder), *_real(folder).parents) if path.is_dir())
         free = shutil.disk_usage(existing).free
         if free < needed:
             raise ExportError(
-                f"{folder}: {needed / 1e6:.0f} MB are needed there, and {free / 1e6:.0f} MB are "
-                "free"
+                f"{folder}: needs {needed / 1e6:.0f} MB, but only {free / 1e6:.0f} MB are free"
             )

@@ -1,4 +1,4 @@
-"""The exporter's own errors, under ``fala.FalaError``.
+"""Define the exporter's own errors, under ``fala.FalaError``.
 
 FalaError
 ├── DataError
@@ -12,13 +12,13 @@ from fala.base.errors import DataError, FalaError
 
 
 class RowError(DataError):
-    """One row of a data file cannot be used.
+    """A row of a data file cannot be used.
 
     Attributes:
-        line: Line number in the file, counted from 1; of a table without lines, the row's number.
+        line: Line number in the file, counted from 1; for a table without lines, the row's number.
         reason: What is wrong.
         file: The file's name; empty if it is not known.
-        unit: ``"line"`` or ``"row"``.
+        unit: What ``line`` counts, ``"line"`` or ``"row"``.
     """
 
     def __init__(self, line: int, reason: str, file: str = "", unit: str = "line") -> None:

@@ -1,4 +1,4 @@
-"""Write files, and take their digests; errors name the file."""
+"""Write files and compute their digests; errors name the file."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ MEGABYTE = 1_000_000
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Write a file or a folder.
+    """Convert errors while a file or folder is written.
 
     Raises:
-        ExportError: It cannot be written.
+        ExportError: The file or folder cannot be written.
     """
     try:
         yield
@@ -27,33 +27,33 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write a file, whole or not at all.
+    """Write a file completely or not at all.
 
     Raises:
-        ExportError: It cannot be written.
+        ExportError: The file cannot be written.
     """
     with writing(path):
         write_atomically(path, lambda part: part.write_bytes(data))
 
 
 def megabytes(path: Path, digits: int = 2) -> float:
-    """The size of a file that was written, rounded."""
+    """Return the size of a written file in megabytes, rounded."""
     return round(path.stat().st_size / MEGABYTE, digits)
 
 
 def digest_of_file(path: Path) -> str:
-    """SHA-256 of a file, or of all files in a folder with their names.
+    """Return the SHA-256 digest of a file, or of all files in a folder with their names.
 
     Raises:
-        ExportError: It cannot be read.
+        ExportError: The file or folder cannot be read.
     """
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
     digest = hashlib.sha256()
     try:
         for file in files:
-            if file.exists() and not file.is_file():  # it may have no end
+            if file.exists() and not file.is_file():  # Such a file may have no end.
                 raise ExportError(
-                    f"{path}: is a device or a pipe; name a file, which is read twice"
+                    f"{path}: is a device or a pipe; name a regular file, because it is read twice"
                 )
             name, size = file.relative_to(path).as_posix(), file.stat().st_size
             digest.update(f"{name}\n{size}\n".encode())

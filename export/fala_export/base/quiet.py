@@ -10,16 +10,15 @@ from collections.abc import Iterator
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of a library's error message."""
+    """Return the first line of a library's error message."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Silence libraries' log messages and warnings, while they are imported and while they run.
+    """Silence libraries' log messages and warnings while they are imported and while they run.
 
-    Failures are raised as our own errors; among ten lines of a tracer's warnings a user would
-    overlook them.
+    Failures are raised as our own errors, which a user would overlook among a tracer's warnings.
     """
     # Some builds of onnxruntime write telemetry to files.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
@@ -35,7 +34,7 @@ def quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_bars() -> Iterator[None]:
-    """Hide transformers' progress bars: it draws them without a terminal, too."""
+    """Hide transformers' progress bars, which it also draws without a terminal."""
     from transformers.utils import logging as settings
 
     shown = settings.is_progress_bar_enabled()

@@ -1,1 +1,1 @@
-"""Bundles: exported, written, and admitted as a device admits them."""
+"""Export bundles, write them, and check that a device admits them."""

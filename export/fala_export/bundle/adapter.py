@@ -1,4 +1,4 @@
-"""A task's adapter as a bundle."""
+"""Write a task's adapter as a bundle."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fala.model.heads import Head, Vectors
 __all__ = ["adapter_files", "config_of", "stored_inputs", "write_adapter"]
 
 
-_CODES = 127  # the largest code of a weight
+_CODES = 127  # The largest code of a weight.
 
 
 def write_adapter(
@@ -34,16 +34,16 @@ def write_adapter(
     config: Mapping[str, Any],
     details: Mapping[str, Any],
 ) -> Manifest:
-    """Write an adapter's bundle, whole or not at all.
+    """Write an adapter's bundle completely or not at all.
 
     Args:
-        path: The file; replaced if it exists.
+        path: The bundle's file, which is replaced if it exists.
         base: A bundle with the adapter's backbone.
-        name: The task's name, for people.
+        name: The task's name, for people to read.
         inputs: The adapter's weights as inputs of the backbone; see ``adapter_files``.
         head: The task's head, for the adapted backbone's embeddings.
-        config: ``adapter_config.json``, with the keys of the ``adapters`` library.
-        details: Its provenance, for the manifest's details.
+        config: The ``adapter_config.json``, with the keys of the ``adapters`` library.
+        details: Provenance of the adapter, for the manifest's details.
 
     Returns:
         The manifest as written.
@@ -51,7 +51,7 @@ def write_adapter(
     Raises:
         BundleFormatError: The inputs are not an adapter's, or not finite, or the head is for
             another dimension.
-        DataError: It cannot be written.
+        DataError: The bundle cannot be written.
     """
     config_bytes = json.dumps(dict(config), indent=2, sort_keys=True).encode()
     manifest = Manifest(
@@ -68,10 +68,10 @@ def write_adapter(
 
 
 def config_of(bundle: Bundle) -> dict[str, Any]:
-    """An adapter's ``adapter_config.json``.
+    """Return an adapter's ``adapter_config.json``.
 
     Raises:
-        BundleError: The bundle is no adapter, or changed since it was opened.
+        BundleError: The bundle is not an adapter, or has changed since it was opened.
     """
     return check_config(bundle.read(layout.ADAPTER_CONFIG))
 
@@ -79,10 +79,10 @@ def config_of(bundle: Bundle) -> dict[str, Any]:
 def stored_inputs(
     inputs: Mapping[str, NDArray[np.float32]], dimension: int
 ) -> dict[str, NDArray[np.float32]]:
-    """The inputs as stored in a bundle: weights are rounded to one byte.
+    """Return the inputs as stored in a bundle, with weights rounded to one byte.
 
     Args:
-        inputs: See ``write_adapter``.
+        inputs: The adapter's weights; see ``write_adapter``.
         dimension: Length of an embedding.
     """
     files = adapter_files(inputs)
@@ -90,28 +90,28 @@ def stored_inputs(
 
 
 def adapter_files(inputs: Mapping[str, NDArray[Any]]) -> dict[str, bytes]:
-    """The files of an adapter; the inverse of ``fala.bundle.content.read_inputs``.
+    """Return the files of an adapter; the inverse of ``fala.bundle.content.read_inputs``.
 
     Args:
-        inputs: Of L layers, for every ``adapter.{l}.{attention,output}``: ``.down.weight`` (d, m),
-            ``.down.bias`` (m,), ``.up.weight`` (m, d), ``.up.bias``, ``.norm.weight`` and
-            ``.norm.bias`` (d,).
+        inputs: The inputs of L layers, for every ``adapter.{l}.{attention,output}``:
+            ``.down.weight`` (d, m), ``.down.bias`` (m,), ``.up.weight`` (m, d), ``.up.bias``,
+            ``.norm.weight`` and ``.norm.bias`` (d,).
 
     Raises:
-        BundleFormatError: One is missing or too many, or the sites' shapes differ.
+        BundleFormatError: An input is missing or unknown, or the sites' shapes differ.
     """
     layers = len(inputs) // (len(SUBLAYERS) * len(layout.ADAPTER_PARTS))
     names = site_names(layers)
     if set(inputs) != {f"{site}.{part}" for site in names for part in layout.ADAPTER_PARTS}:
         raise BundleFormatError(
-            "an adapter has down, up and norm, each with weight and bias, at both sub-layers of "
-            "every layer, and nothing else"
+            "an adapter must have down, up and norm, each with weight and bias, at both "
+            "sub-layers of every layer, and nothing else"
         )
     files: dict[str, bytes] = {}
     for part in layout.ADAPTER_PARTS:
         arrays = [np.asarray(inputs[f"{site}.{part}"], dtype=np.float32) for site in names]
         if len({array.shape for array in arrays}) != 1:
-            raise BundleFormatError(f"the sites' {part} are of different shapes")
+            raise BundleFormatError(f"the sites' {part} must have the same shape")
         if part in layout.ADAPTER_MATRICES:
             codes, scales = zip(*(_quantized(array) for array in arrays), strict=True)
             files[layout.adapter_file(part)] = array_bytes(np.concatenate(codes))
@@ -122,8 +122,8 @@ def adapter_files(inputs: Mapping[str, NDArray[Any]]) -> dict[str, bytes]:
 
 
 def _quantized(weight: Vectors) -> tuple[NDArray[np.int8], Vectors]:
-    """A matrix in bytes, and the step of each column."""
+    """Return a matrix in bytes, and the step of each column."""
     if weight.ndim != 2 or not np.isfinite(weight).all():
-        raise BundleFormatError("an adapter's weights are finite matrices")
+        raise BundleFormatError("an adapter's weights must be finite matrices")
     scales = (np.abs(weight).max(axis=0, initial=0.0) / _CODES).astype(np.float32)
     return np.rint(weight / np.where(scales > 0, scales, 1)).astype(np.int8), scales

@@ -1,4 +1,4 @@
-"""Check that a device admits a bundle, by the device's own door, before it is written."""
+"""Check with the device's own admission that a device admits a bundle, before it is written."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from fala_export.bundle.writing import write_release
 
 
 def check_admitted(path: Path, base: Path | None = None) -> dict[str, str]:
-    """Check that a device admits a bundle, by the device's own door: audit, and validation.
+    """Check that a device admits a bundle, with the device's own audit and validation.
 
-    A backbone without a head is admitted with a head of zeros.
+    A backbone without a head is checked with a head of zeros.
 
     Args:
         path: The bundle.
-        base: The release, or the backbone, that an adapter is for.
+        base: The release or backbone that an adapter is for.
 
     Returns:
-        ``must be signed``, with the reason, where a device admits it only if it is signed by a key
-        that the device trusts; else nothing.
+        ``must be signed`` with the reason, if a device admits the bundle only with the signature of
+        a key that the device trusts; otherwise nothing.
 
     Raises:
-        BundleError: A device would reject it.
+        BundleError: A device would reject the bundle.
     """
     try:
         _admit(path, base, Signed())
@@ -54,16 +54,16 @@ def write_admitted(
     """Make a bundle, and write it once a device would admit it.
 
     Args:
-        out: Where to write; left alone when anything fails.
-        make: Writes the bundle at a path, and returns its summary.
-        base: See ``check_admitted``.
+        out: Where to write; not changed if anything fails.
+        make: A function that writes the bundle to a path and returns its summary.
+        base: The base of an adapter; see ``check_admitted``.
 
     Returns:
         The summary with ``bundle``, and what ``check_admitted`` returns.
 
     Raises:
-        BundleError: A device would reject it.
-        ExportError: It cannot be written.
+        BundleError: A device would reject the bundle.
+        ExportError: The bundle cannot be written.
     """
     part = out.with_name(f".{out.name}.{os.urandom(8).hex()}.part")
     try:
@@ -85,7 +85,7 @@ def _admit(path: Path, base: Path | None, origin: Signed) -> None:
         if base is None:
             released = admit(_with_head(path, folder), origin, Encoders())
         else:
-            # The device has it already, and knows where it came from.
+            # The device already has the base, and knows where it came from.
             earlier = admit(_with_head(base, folder), Signed(verified=True), Encoders())
             released = admit_adapter(path, origin, earlier)
         if not released.bundle.external:
@@ -93,7 +93,7 @@ def _admit(path: Path, base: Path | None, origin: Signed) -> None:
 
 
 def _with_head(path: Path, folder: Path) -> Path:
-    """The path of a bundle with a head: the bundle's own, or a copy in a folder."""
+    """Return the path of a bundle with a head: the bundle's own, or a copy in a folder."""
     bundle = Bundle.open(path)
     if bundle.manifest.task is not None:
         return path

@@ -35,7 +35,7 @@ from fala_export.models.sentence_encoder import LAYERS
 from fala_export.models.static_table import PRECISIONS as TABLE_PRECISIONS
 from fala_export.recipe.settings import ExportOptions
 
-_NAMES = {"none": "fp32"}  # a precision in the manifest
+_NAMES = {"none": "fp32"}  # The precision's name in the manifest.
 _TIMED_TEXTS = 32
 
 
@@ -46,13 +46,13 @@ class Export:
     Attributes:
         encoder: The exported encoder.
         options: The export options.
-        max_length: Tokens of a text that are read.
+        max_length: Number of tokens of a text that are read.
         precision: One of ``PRECISIONS``.
         float_model: The ONNX graph in float32, or as the given file stores it.
         files: The bundle's files of the backbone, by name.
-        backbone: Runs them.
+        backbone: The backbone that runs the files.
         exported: Embeddings of the compared texts by the backbone, by text.
-        reference: Embeddings of the same texts by the encoder in float32.
+        reference: Embeddings of the same texts by the encoder in float32, by text.
     """
 
     encoder: Encoder
@@ -67,28 +67,31 @@ class Export:
 
     @property
     def megabytes(self) -> float:
-        """Size of the files that a device needs."""
+        """The size of the files that a device needs, in megabytes."""
         return round(sum(map(len, self.files.values())) / MEGABYTE, 2)
 
 
 def check_disk(encoder: Encoder, options: ExportOptions, *folders: Path) -> None:
-    """Check that the bundle of an encoder fits its format, and the disks that it is written to.
+    """Check that an encoder's bundle fits its format and the disks that it is written to.
 
     Args:
-        encoder: A loaded encoder, or the ONNX file of one.
+        encoder: A loaded encoder, or an encoder's ONNX file.
         options: The export options.
-        folders: They, or folders above them, exist; the temporary folder is checked, too.
+        folders: Folders to write to; they, or folders above them, exist. The temporary folder is
+            also checked.
 
     Raises:
-        ExportError: It does not.
+        ExportError: The bundle does not fit.
     """
     if encoder.size * SHARES.get(options.precision, 0) >= LARGEST:
         raise ExportError(
-            f"{options.name}: {encoder.size / 1e9:.1f} GB of weights are too large for --quantize "
-            f"{options.precision}: the file in a bundle ends at 2 GB; int8 takes a quarter"
+            f"{options.name}: {encoder.size / 1e9:.1f} GB of weights are too large for "
+            f"--quantize {options.precision}, because a file in a bundle can have at most 2 GB; "
+            "int8 takes a quarter of the size"
         )
     needed = encoder.size * SHARES.get(options.precision, min(SHARES.values()))
-    check_room(needed, Path(tempfile.gettempdir()), *folders)  # it is tried out as on a device
+    # The bundle is tried out there as on a device.
+    check_room(needed, Path(tempfile.gettempdir()), *folders)
 
 
 def convert(
@@ -100,19 +103,22 @@ def convert(
     """Convert an encoder to the model that a device runs, and compare both.
 
     Args:
-        encoder: A loaded or trained encoder, or the ONNX file of one.
+        encoder: A loaded or trained encoder, or an encoder's ONNX file.
         options: The export options.
-        examples: Examples to measure parity on.
-        whole: The model before its vocabulary was trimmed, to compare with; None for itself.
+        examples: Examples on which parity is measured.
+        whole: The model before its vocabulary was trimmed, to compare with; None compares with the
+            encoder itself.
 
     Raises:
-        ExportError: The model cannot be exported so, or its mean cosine is below the floor.
+        ExportError: The model cannot be exported with these options, or its mean cosine is too low.
     """
     if encoder.pooling == LAYERS and options.adapters:
-        raise ExportError(f"adapters need another pooling than {encoder.pooling}")
+        raise ExportError(
+            f"adapters do not support the pooling {encoder.pooling}; choose another with --pooling"
+        )
     table = encoder.table
     if table is not None and options.adapters:
-        raise ExportError(f"{options.name}: adapters are for a transformer, not for a table")
+        raise ExportError(f"{options.name}: adapters need a transformer, not a table of vectors")
     max_length = encoder.length(options.max_length)
     texts = unique_texts(examples)
     with progress("tracing the graph"):
@@ -125,14 +131,14 @@ def convert(
     if stored != "none":
         if options.precision not in ("auto", "none", ExportOptions.precision, stored):
             raise ExportError(
-                f"{options.name}: its weights are in {stored} already, not in float32: export them "
-                "as they are with --quantize none, or give the model in float32"
+                f"{options.name}: its weights are already in {stored}, not in float32; export "
+                "them unchanged with --quantize none, or use the model in float32"
             )
         precisions = ["none"]
     if not precisions:
         raise ExportError(
-            f"{options.name}: static embeddings have no {options.precision}: choose one of "
-            f"{', '.join(TABLE_PRECISIONS)} with --quantize"
+            f"{options.name}: static embeddings do not support {options.precision}; choose one "
+            f"of {', '.join(TABLE_PRECISIONS)} with --quantize"
         )
     with progress("embedding texts with the model", len(texts)) as bar:
         reference = (whole or encoder).encode(texts, max_length, step=bar.update)
@@ -156,8 +162,8 @@ def convert(
             )
     measured = ", ".join(f"{cosine:.4f} in {precision}" for precision, cosine in cosines.items())
     raise ExportError(
-        f"{options.name}: the mean cosine to the model in float32 is {measured}, and should be at "
-        f"least {options.min_cosine}; choose a finer precision, or a lower floor"
+        f"{options.name}: the mean cosine to the model in float32 is {measured}, but must be at "
+        f"least {options.min_cosine}; choose a finer precision, or a lower --min-cosine"
     )
 
 
@@ -171,7 +177,7 @@ class _Graph:
     max_length: int
 
     def stored(self, precision: str) -> tuple[dict[str, bytes], OnnxEncoder]:
-        """The files of a bundle by name, and the backbone that they are."""
+        """Return the files of a bundle by name, and the backbone that they define."""
         encoder, tokenizer = self.encoder, self.encoder.tokenizer
         sequences = token_sequences(tokenizer, self.max_length)
         graph = quantize(self.float_model, precision, sequences)
@@ -186,14 +192,15 @@ def pack(export: Export, out: Path, details: Mapping[str, Any] | None = None) ->
     """Write an export as a bundle without a head.
 
     Args:
-        export: From ``convert``.
-        out: The bundle to write; left alone when anything fails.
-        details: More to note in the manifest.
+        export: An export from ``convert``.
+        out: The bundle to write; not changed if anything fails.
+        details: Further details for the manifest.
 
     Returns:
-        What was written: name, kind, dimension, precision, size in megabytes, parity with the
-        model in float32, and a graph's cost; ``not_kept``, the settings of the model's files that
-        the bundle does not have; ``not_static``, why static embeddings are a graph.
+        A summary of what was written: name, kind, dimension, precision, size in megabytes, parity
+        with the model in float32, and a graph's cost; ``not_kept``, the settings of the model's
+        files that the bundle does not store; and ``not_static``, why static embeddings are stored
+        as a graph.
 
     Raises:
         ExportError: The output cannot be written.
@@ -255,9 +262,9 @@ def pack(export: Export, out: Path, details: Mapping[str, Any] | None = None) ->
 
 
 def _speed(export: Export, texts: Sequence[str]) -> dict[str, float]:
-    """Time a graph, one text a pass, as an app encodes them.
+    """Time a graph with one text per pass, as an app encodes texts.
 
-    A batch of unlike lengths would time its padding.
+    A batch of texts with different lengths would measure its padding.
     """
     some = texts[:: -(-len(texts) // _TIMED_TEXTS)]
     passes = [
@@ -269,7 +276,7 @@ def _speed(export: Export, texts: Sequence[str]) -> dict[str, float]:
 
 
 def _graph_details(export: Export) -> dict[str, Any]:
-    """What the manifest says of a graph alone."""
+    """Return the manifest's details that only a graph has."""
     operators = export.float_model.opset_import
     return {
         "pad_id": export.encoder.pad_id,
@@ -285,12 +292,12 @@ def export_encoder(
     """Export an encoder as a bundle without a head: ``convert`` and ``pack``.
 
     Args:
-        encoder: A loaded or trained encoder, or the ONNX file of one.
-        out: The bundle to write; left alone when anything fails.
+        encoder: A loaded or trained encoder, or an encoder's ONNX file.
+        out: The bundle to write; not changed if anything fails.
         options: The export options.
-        parity_text: File with one text per line to measure parity on; None for built-in texts.
+        parity_text: File with one text on each line for measuring parity; None uses built-in texts.
 
     Raises:
-        ExportError: See ``convert`` and ``pack``.
+        ExportError: The encoder cannot be exported or written; see ``convert`` and ``pack``.
     """
     return pack(convert(encoder, options, parity_texts(parity_text)), out)

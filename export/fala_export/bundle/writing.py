@@ -1,4 +1,4 @@
-"""Write releases, and write them again with more in them."""
+"""Write releases, and rewrite them with further content."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ def write_release(
 
     Args:
         path: Where to write.
-        backbone: The bundle with the backbone; a head in it is not copied.
+        backbone: The bundle with the backbone; if it has a head, the head is not copied.
         head: The global head, made for this backbone's embeddings.
-        details: Notes about the head (such as its training data), added to the backbone's.
+        details: Notes about the head (such as its training data), which are added to the
+            backbone's.
 
     Returns:
         The manifest as written.
 
     Raises:
         BundleFormatError: The head is made for another dimension.
-        DataError: See ``write_bundle``.
+        DataError: The bundle cannot be written; see ``write_bundle``.
 
     Examples:
         >>> bundle = fala.Bundle.open(fala_sim.sample_release("glove"))
@@ -49,7 +50,7 @@ def write_release(
     check_type(backbone, Bundle, "backbone")
     check_type(head, Head, "head")
     check_type(details, Mapping, "details")
-    # The scales and the probes belong to the old head.
+    # The scales (prior variances) and the probes belong to the old head.
     notes = {
         name: value
         for name, value in backbone.manifest.details.items()
@@ -68,19 +69,19 @@ def write_external(
     probes: Mapping[str, Sequence[float]],
     details: Mapping[str, Any] | None = None,
 ) -> Manifest:
-    """Write a release for the app's own encoder: a head, and no model.
+    """Write a release for the app's own encoder: a head without a model.
 
-    Name, version and the head's dimension are the encoder's identity and the provenance of its
-    embeddings: another version is another backbone. An app that has no head to ship needs no
-    release: ``fala.Device.create`` takes its labels and its encoder.
+    Name, version and the head's dimension identify the encoder and its embeddings, so another
+    version is another backbone. An app without a head to ship needs no release, because
+    ``fala.Device.create`` accepts its labels and its encoder.
 
     Args:
-        path: Where to write; replaced if it exists.
+        path: Where to write; an existing file is replaced.
         name: The encoder's name.
-        version: Its version.
-        head: The global head on its embeddings; see ``fit_head``.
-        probes: The encoder's embeddings, (d,), by 1 to 16 inputs: texts, or keys for the app's
-            function. On a device they show whether its encoder is this one.
+        version: The encoder's version.
+        head: The global head on the encoder's embeddings; see ``fit_head``.
+        probes: The encoder's embeddings, (d,), for 1 to 16 inputs: texts, or keys for the app's
+            function. A device uses them to check whether its encoder is the same.
         details: Notes, as in ``write_release``; None for no notes.
 
     Returns:
@@ -88,15 +89,15 @@ def write_external(
 
     Raises:
         DataError: An argument is invalid, or the file cannot be written.
-        BundleError: The result would not open.
+        BundleError: The resulting bundle cannot be opened.
     """
     for argument, value in (("name", name), ("version", version)):
         check_type(value, str, argument)
         if not value.strip():
-            raise DataError(f"{argument} is blank")
+            raise DataError(f"{argument} must not be blank")
     check_type(probes, Mapping, "probes")
     if not probes:
-        raise DataError("probes are the encoder's embeddings by 1 to 16 inputs, not none")
+        raise DataError("probes must be the encoder's embeddings for 1 to 16 inputs, not empty")
     return write_for_encoder(path, f"{name} {version}", head, probes, details or {})
 
 
@@ -129,20 +130,20 @@ def write_again(
 def add_bridge(
     path: str | os.PathLike[str], bundle: Bundle, bridge: Bridge, details: Mapping[str, Any]
 ) -> Manifest:
-    """Write a bundle again with one more bridge; one from the same backbone is replaced.
+    """Write a bundle again with one more bridge, replacing a bridge from the same backbone.
 
     Args:
         path: Where to write; it may be the bundle's own file.
         bundle: The bundle of the bridge's target backbone.
-        bridge: The bridge; stored in float16.
-        details: Notes about it, in the manifest's details under ``bridges``.
+        bridge: The bridge, which is stored in float16.
+        details: Notes about the bridge, in the manifest's details under ``bridges``.
 
     Returns:
         The manifest as written.
 
     Raises:
-        BundleFormatError: It does not lead to embeddings of this backbone's dimension, or a number
-            does not fit float16.
+        BundleFormatError: The bridge leads to embeddings of another dimension, or a number does not
+            fit into float16.
 
     Examples:
         >>> sample = fala_sim.sample_release
@@ -170,19 +171,20 @@ def add_bridge(
 def add_version(
     path: str | os.PathLike[str], bundle: Bundle, version: int, product: str | None = None
 ) -> Manifest:
-    """Write a bundle again with its version; devices reject a lower one.
+    """Write a bundle again with a version, because devices reject a lower one.
 
     Args:
         path: Where to write; it may be the bundle's own file.
         bundle: The release.
-        version: The release's number among the product's, from 1.
-        product: The product's name, of a-z, 0-9, - and _; None keeps the bundle's.
+        version: The release's number among the product's releases, from 1.
+        product: The product's name, made of a-z, 0-9, - and _; None keeps the bundle's.
 
     Returns:
         The manifest as written.
 
     Raises:
-        BundleFormatError: The version is no whole number from 1, or the product no such name.
+        BundleFormatError: The version is not a whole number of at least 1, or the product's name is
+            invalid.
     """
     names = {} if product is None else {"product": product}
     return write_again(path, bundle, {"version": version, **names})
@@ -194,5 +196,5 @@ def _read_all(bundle: Bundle, without: tuple[str, ...] = ()) -> dict[str, bytes]
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """The installed versions of packages, for the manifest."""
+    """Return the installed versions of packages, for the manifest."""
     return {package: metadata.version(package) for package in packages}

@@ -1,4 +1,4 @@
-"""Embed a corpus by any backbone, once: the embeddings stay in a table on disk."""
+"""Embed a corpus once with any backbone, and keep the embeddings in a table on disk."""
 
 from fala_export.embedding.embedder import Embedder, Embeddings, open_earlier
 from fala_export.embedding.encoding import embed

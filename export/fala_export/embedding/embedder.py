@@ -1,4 +1,4 @@
-"""Embed many texts by a backbone, and keep the embeddings for the steps that follow."""
+"""Embed many texts with a backbone, and keep the embeddings for the following steps."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from fala_export.embedding.encoding import embed, encoded
 from fala_export.embedding.ranks import Ranks
 from fala_export.embedding.table import TextKeys, TextPositions, VectorFile, text_key, text_keys
 
-# Texts of a stream that are in memory, and are sorted by length.
+# Number of a stream's texts that are held in memory and sorted by length.
 _BLOCK = 1 << 16
-# Entries whose checksums are compared together.
+# Number of entries whose checksums are compared together.
 _READ = 1 << 12
 
 
@@ -32,24 +32,25 @@ def open_earlier(path: Path) -> Bundle:
     """Open an earlier release, whose backbone embeds texts here.
 
     Raises:
-        BundleError: It cannot be trusted.
-        ExportError: It is for the app's own encoder.
+        BundleError: The release cannot be trusted.
+        ExportError: The release is for the app's own encoder.
     """
     bundle = Bundle.open(path)
     if bundle.external:
         raise ExportError(
             f"{path}: is for the app's own encoder {bundle.encoder}, which no command can run; "
-            "leave it out, and add a bridge by fala_export.fit_bridge and fala_export.add_bridge"
+            "leave it out, and add a bridge with fala_export.fit_bridge and "
+            "fala_export.add_bridge"
         )
     return bundle
 
 
 class Embeddings(Mapping[str, Vectors]):
-    """Embeddings (d,) by text, read from a table where they are asked for; picklable.
+    """Embeddings (d,) by text, read from a table when they are used; the object can be pickled.
 
     Attributes:
         table: The table.
-        texts: The texts, all of which have an entry. They are only counted and iterated.
+        texts: The texts, all of which have an entry; they are only counted and iterated over.
     """
 
     def __init__(self, table: VectorFile, texts: Collection[str]) -> None:
@@ -57,7 +58,7 @@ class Embeddings(Mapping[str, Vectors]):
 
     @classmethod
     def open(cls, folder: Path, dimension: int, texts: Collection[str]) -> Embeddings:
-        """Those of a folder that ``write`` wrote.
+        """Open the embeddings of a folder that ``write`` wrote.
 
         Args:
             folder: The folder.
@@ -71,7 +72,7 @@ class Embeddings(Mapping[str, Vectors]):
         """Write the embeddings (n, dimension) of n texts into a new folder.
 
         Raises:
-            ExportError: It cannot be written.
+            ExportError: The folder cannot be written.
         """
         table = VectorFile(folder, vectors.shape[1])
         table.add(text_keys(texts), vectors)
@@ -79,19 +80,19 @@ class Embeddings(Mapping[str, Vectors]):
 
     @property
     def folder(self) -> Path:
-        """The table's folder."""
+        """The folder of the table."""
         return self.table.folder
 
     def moved(self, folder: Path) -> Embeddings:
-        """The same embeddings, of a copy of the folder."""
+        """Return the same embeddings from a copy of the folder."""
         return self.open(folder, self.table.dimension, self.texts)
 
     def take(self, texts: Sequence[str]) -> Vectors:
-        """The embeddings of n texts in one gather, shape (n, dimension).
+        """Return the embeddings of n texts, read together, shape (n, dimension).
 
         Raises:
             ExportError: An embedding is damaged.
-            KeyError: A text has none.
+            KeyError: A text has no embedding.
         """
         rows = self.table.find(text_keys(texts))
         if (rows < 0).any():
@@ -115,10 +116,10 @@ class Embeddings(Mapping[str, Vectors]):
 
 
 class Stream:
-    """The embeddings of a stream of n texts: an array (n, dimension) whose rows are read late.
+    """The embeddings of a stream of n texts: an array (n, dimension) whose rows are read lazily.
 
     Attributes:
-        shape: (n, dimension).
+        shape: The shape (n, dimension).
     """
 
     def __init__(self, table: VectorFile, rows: TextPositions) -> None:
@@ -133,10 +134,10 @@ class Stream:
 
 
 def _read(table: VectorFile, rows: TextPositions) -> Vectors:
-    """The embeddings of some rows.
+    """Return the embeddings of some rows.
 
     Raises:
-        ExportError: One is damaged.
+        ExportError: An embedding is damaged.
     """
     vectors, whole = table.read(rows)
     if not whole.all():
@@ -147,13 +148,13 @@ def _read(table: VectorFile, rows: TextPositions) -> Vectors:
 
 
 class Embedder:
-    """Embeds texts, and keeps the embeddings by digest of backbone and text.
+    """An embedder of texts that keeps embeddings by the digests of backbone and text.
 
     The folder has a ``VectorFile`` for each backbone. A text with a damaged entry is encoded again.
-    Of processes that ``accelerate launch`` started, each encodes its share.
+    If ``accelerate launch`` started several processes, each encodes its share.
 
     Args:
-        folder: Folder of the tables; None keeps none.
+        folder: Folder of the tables; if None, embeddings are not kept.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -161,11 +162,11 @@ class Embedder:
         self._tables: dict[str, VectorFile] = {}
 
     def embed(self, backbone: Backbone, digest: str, texts: Sequence[str], label: str) -> Vectors:
-        """Embed n texts, of which the pending ones are encoded; shape (n, dimension).
+        """Embed n texts, encoding only those that are not stored; shape (n, dimension).
 
         Args:
             backbone: The backbone.
-            digest: Digest of everything that its embeddings depend on.
+            digest: Digest of everything that the embeddings depend on.
             texts: The texts.
             label: Title of the progress bar.
 
@@ -179,25 +180,25 @@ class Embedder:
     def mapping(
         self, backbone: Backbone, digest: str, texts: Collection[str], label: str
     ) -> Embeddings:
-        """Embed texts as ``embed`` does; the embeddings stay on the disk.
+        """Embed texts as ``embed`` does, but leave the embeddings on the disk.
 
-        Without a folder they are in a temporary one, which is removed after their last use.
+        If there is no folder, they are in a temporary folder, which is removed after its last use.
         """
         table = self._table(backbone.dimension, digest)
         self._add(table, backbone, texts, label)
         return Embeddings(table, texts)
 
     def stream(self, backbone: Backbone, digest: str, texts: Iterable[str], label: str) -> Stream:
-        """Embed a stream of texts, of which a few are in memory at a time; see ``mapping``."""
+        """Embed a stream of texts, with only a few in memory at a time; see ``mapping``."""
         table = self._table(backbone.dimension, digest)
         return Stream(table, self._add(table, backbone, texts, label))
 
     def pending(self, dimension: int, digest: str, texts: Iterable[str]) -> list[str]:
-        """The distinct texts that a backbone has not encoded yet.
+        """Return the distinct texts that a backbone has not encoded yet.
 
         Args:
-            dimension: Length of its embeddings.
-            digest: See ``embed``.
+            dimension: Length of the backbone's embeddings.
+            digest: Digest of everything that the embeddings depend on; see ``embed``.
             texts: The texts.
         """
         if self._folder is None:
@@ -220,7 +221,7 @@ class Embedder:
     def _add(
         self, table: VectorFile, backbone: Backbone, texts: Iterable[str], label: str
     ) -> TextPositions:
-        """Encode the pending texts; the rows of all, shape (n,)."""
+        """Encode the texts that are not stored, and return the rows of all texts, shape (n,)."""
         ranks = Ranks()
         # Without a folder, each process has a table of its own.
         writes = ranks.rank == 0 or self._folder is None
@@ -229,7 +230,7 @@ class Embedder:
             for block in _blocks(texts):
                 keys = text_keys(block)
                 rows, is_pending = _found(table, keys)
-                # Only one process may choose: another's choice depends on when it looks.
+                # Only one process may choose, because another's choice depends on when it looks.
                 pending = ranks.of_first(np.flatnonzero(is_pending))
                 distinct = list({block[position]: position for position in pending}.values())
                 check_room(len(distinct) * table.entry_bytes, table.folder)
@@ -243,8 +244,8 @@ class Embedder:
                 rows[is_pending] = table.find(keys[is_pending])
                 if (rows < 0).any():
                     raise ExportError(
-                        f"{table.folder}: lacks embeddings that another process wrote: processes "
-                        "that work together need a folder that all of them read"
+                        f"{table.folder}: lacks embeddings that another process wrote; processes "
+                        "that work together need a folder that all of them can read"
                     )
                 parts.append(rows)
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
@@ -257,7 +258,7 @@ def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _found(table: VectorFile, keys: TextKeys) -> tuple[TextPositions, NDArray[np.bool_]]:
-    """The rows of keys, and which of them have no undamaged entry."""
+    """Return the rows of keys, and which keys have no undamaged entry."""
     rows = table.find(keys)
     is_pending = rows < 0
     present = np.flatnonzero(~is_pending)

@@ -1,4 +1,4 @@
-"""Encode texts a chunk at a time, and estimate how long that takes."""
+"""Encode texts in chunks, and estimate how long that takes."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from fala.cli import progress
 from fala.model.heads import Vectors
 from fala_export.embedding.ranks import Ranks
 
-# Characters of a chunk, for each core: some twenty runs of a transformer on the CPU. After a chunk
-# the embeddings are written, and the progress bar moves.
+# Characters of a chunk per core: about twenty runs of a transformer on the CPU. After each chunk,
+# the embeddings are written and the progress bar moves.
 _CHARACTERS = 1 << 14
-# Characters of a text that count: a transformer reads hardly more.
+# Characters of a text that count, because a transformer reads hardly more.
 _LONGEST = 1 << 11
 
 
 def chunks(texts: Sequence[str]) -> Iterator[list[int]]:
-    """Positions of texts, a chunk at a time: those of similar length need little padding."""
+    """Yield positions of texts in chunks; texts of similar length need little padding."""
     most = _CHARACTERS * (os.cpu_count() or 1) * Ranks().count
     chunk: list[int] = []
     characters = 0
@@ -37,15 +37,15 @@ def chunks(texts: Sequence[str]) -> Iterator[list[int]]:
 
 
 def _weight(text: str) -> int:
-    """What a text costs, in characters; its special tokens cost something, too."""
+    """Return a text's cost in characters, including its special tokens."""
     return min(len(text), _LONGEST) + 10
 
 
 def encoded(backbone: Backbone, texts: Sequence[str]) -> Iterator[tuple[list[int], Vectors]]:
-    """Positions of some texts and their embeddings, a chunk at a time.
+    """Yield positions of texts and their embeddings, in chunks.
 
-    A backbone of torch moves to its device once, for all chunks. Of processes that work together,
-    each encodes its share of a chunk, and all get the whole.
+    A torch backbone moves to its device once for all chunks. If several processes work together,
+    each encodes its share of a chunk, and all receive the whole chunk.
     """
     ranks = Ranks()
     place: AbstractContextManager[None] = getattr(backbone, "placed", nullcontext)()

@@ -1,4 +1,4 @@
-"""The processes that ``accelerate launch`` or ``torchrun`` started to work together."""
+"""Coordinate processes that ``accelerate launch`` or ``torchrun`` started to work together."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Ranks:
     """This process among those that work together; alone, all methods return what they are given.
 
     Attributes:
-        count: The number of processes.
-        rank: This one's number, from 0 on.
+        count: Number of processes.
+        rank: Number of this process, from 0.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Ranks:
         self.rank = int(os.environ.get("RANK", "0"))
 
     def of_first(self, value: Value) -> Value:
-        """The value that the first process has."""
+        """Return the value of the first process."""
         if self.count == 1:
             return value
         from accelerate.utils import broadcast_object_list
@@ -35,7 +35,7 @@ class Ranks:
         return values[0]
 
     def of_all(self, value: Value) -> list[Value]:
-        """Every process's value, in their order."""
+        """Return the values of all processes, in their order."""
         if self.count == 1:
             return [value]
         from accelerate.utils import gather_object
@@ -45,12 +45,12 @@ class Ranks:
         return values
 
     def wait(self) -> None:
-        """Wait until every process is here."""
+        """Wait until every process has reached this call."""
         if self.count > 1:
             self._connect().wait_for_everyone()
 
     def _connect(self) -> PartialState:
-        """The library's state, which connects the processes at its first use."""
+        """Return the library's state, which connects the processes at its first use."""
         from accelerate import PartialState
 
         from fala_export.base.accelerator import torch_device

@@ -1,13 +1,13 @@
-"""A table of embeddings on disk, memory-mapped, with an index by the digest of a text.
+"""Store embeddings in a table on disk, memory-mapped, with an index by the digest of a text.
 
-A folder has two files of fixed entries, to which entries are only added: ``vectors``, and ``keys``
-with each entry's key and a checksum of both. An entry counts once its key is written, after its
-vector: a killed process leaves whole entries, and perhaps more that is cut off. Writers take turns
-by a lock, readers need none.
+A folder has two files of fixed-size entries, to which entries are only appended: ``vectors``, and
+``keys`` with each entry's key and a checksum of both. An entry counts once its key is written,
+after its vector. A killed process therefore leaves complete entries, and possibly a partial entry
+that is cut off. Writers take turns with a lock, and readers need none.
 
-The index is in memory: the keys' first eight bytes, sorted. It takes 16 bytes an entry, and a
-second for ten million entries. SQLite was slower by a factor of ten and more, both to add and to
-find many keys, and Arrow has no index (``benchmarks/embedding.py``).
+The index is in memory: the keys' first eight bytes, sorted. It takes 16 bytes per entry, and one
+second for ten million entries. SQLite was at least ten times slower, both for adding and for
+finding many keys, and Arrow has no index (``benchmarks/embedding.py``).
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _ENTRY = np.dtype([("key", _KEY), ("checksum", "<u4")])
 
 
 def text_key(text: str) -> bytes:
-    """The key of a text: its digest."""
-    # A text may have half of a surrogate pair, which UTF-8 has no bytes for.
+    """Return the key of a text, which is its digest."""
+    # A text may contain half of a surrogate pair, which UTF-8 cannot encode.
     data = text.encode("utf-8", "surrogatepass")
     return hashlib.blake2b(data, digest_size=_KEY.itemsize).digest()
 
 
 def text_keys(texts: Iterable[str]) -> TextKeys:
-    """The keys of texts."""
+    """Return the keys of texts."""
     return np.frombuffer(b"".join(map(text_key, texts)), _KEY)
 
 
@@ -54,7 +54,7 @@ class VectorFile:
     """The embeddings of one backbone.
 
     Args:
-        folder: Created by the first ``add``.
+        folder: The table's folder, which the first ``add`` creates.
         dimension: Length of an embedding.
     """
 
@@ -63,27 +63,27 @@ class VectorFile:
         self._entries: NDArray[np.void] = np.empty(0, _ENTRY)
         self._last = self._entries["key"]["last"]
         self._vectors: Vectors = np.empty((0, dimension), np.float32)
-        # The keys' first halves in rising order, and their entries' rows.
+        # The keys' first halves in increasing order, and their entries' rows.
         self._sorted: NDArray[np.uint64] = np.empty(0, np.uint64)
         self._rows: TextPositions = np.empty(0, np.int64)
-        self._is_behind = True  # of the entries on disk
-        self._files: tuple[int, ...] = ()  # the mapped files; see ``_identity``
+        self._is_behind = True  # The index may be behind the entries on disk.
+        self._files: tuple[int, ...] = ()  # Identifies the mapped files; see ``_identity``.
 
     def __reduce__(self) -> tuple[type[VectorFile], tuple[Path, int]]:
         return VectorFile, (self.folder, self.dimension)
 
     @property
     def entry_bytes(self) -> int:
-        """Size of an entry on disk."""
+        """The size of an entry on disk, in bytes."""
         return _ENTRY.itemsize + 4 * self.dimension
 
     def __len__(self) -> int:
-        """The number of entries, those of this moment in all processes."""
+        """Return the number of entries that any process has written so far."""
         self._refresh()
         return len(self._entries)
 
     def find(self, keys: TextKeys) -> TextPositions:
-        """The row of each key, shape (n,), of several the newest; -1 where it has none."""
+        """Return the row of each key's newest entry, shape (n,); -1 if it has none."""
         rows = self._indexed(keys)
         if self._is_behind or (rows < 0).any():
             self._refresh()
@@ -91,7 +91,7 @@ class VectorFile:
         return rows
 
     def find_one(self, key: bytes) -> int:
-        """Like ``find``, some times faster for one key than an array of it."""
+        """Find one key, some times faster than ``find`` with an array of one key."""
         first, last = unpack("<QQ", key)
         row, place = -1, int(self._sorted.searchsorted(np.uint64(first)))
         while place < len(self._sorted) and self._sorted[place] == first:
@@ -107,7 +107,8 @@ class VectorFile:
         first, last = keys["first"][order], keys["last"][order]
         rows = np.full(len(keys), -1, np.int64)
         places = np.searchsorted(self._sorted, first)
-        # Keys that may be at their place; those of which several entries have the first half go on.
+        # These keys may be at their place; if several entries have the same first half, the search
+        # goes on.
         open_ = np.arange(len(keys))
         while True:
             open_ = open_[places[open_] < len(self._sorted)]
@@ -126,7 +127,7 @@ class VectorFile:
         """Read entries in one gather.
 
         Returns:
-            Their embeddings, shape (n, dimension), and whether each is undamaged, shape (n,).
+            The embeddings, shape (n, dimension), and whether each is undamaged, shape (n,).
         """
         vectors = self._vectors[rows]
         entries = self._entries[rows]
@@ -136,11 +137,11 @@ class VectorFile:
         """Append entries.
 
         Args:
-            keys: Of n texts.
-            vectors: Shape (n, dimension).
+            keys: The keys of n texts.
+            vectors: The embeddings, shape (n, dimension).
 
         Raises:
-            ExportError: They cannot be written.
+            ExportError: The entries cannot be written.
         """
         vectors = np.ascontiguousarray(vectors, dtype=np.float32)
         entries = np.empty(len(keys), _ENTRY)
@@ -154,31 +155,34 @@ class VectorFile:
                 self._append("keys", _ENTRY.itemsize * count, entries)
 
     def _append(self, name: str, start: int, rows: NDArray[Any]) -> None:
-        """Write at an offset, behind which there is only what a killed process left."""
+        """Write at an offset, after which there is only what a killed process left."""
         with (self.folder / name).open("ab") as stream:
             stream.truncate(start)
             stream.write(rows.data)
 
     def _count(self) -> int:
-        """The number of whole entries on disk."""
+        """Return the number of complete entries on disk."""
         sizes = {"keys": _ENTRY.itemsize, "vectors": 4 * self.dimension}
         files = {self.folder / name: size for name, size in sizes.items()}
         return min(_size(file) // size for file, size in files.items())
 
     def _identity(self) -> tuple[int, ...]:
-        """What tells the files from others of the same names; a mapped one's number stays taken."""
+        """Return what distinguishes the files from others of the same names.
+
+        The number of a mapped file is not used again.
+        """
         files = [self.folder / name for name in ("keys", "vectors")]
         return tuple(file.stat().st_ino for file in files if file.exists())
 
     def _refresh(self) -> None:
-        """Map the entries that were added since, and index them."""
+        """Map and index the entries that were added since the last call."""
         self._is_behind = False
         before = len(self._entries)
         with _reading(self.folder):
             count, files = self._count(), self._identity()
         if count == before and (not count or files == self._files):
             return
-        if count < before or files != self._files:  # another process began anew
+        if count < before or files != self._files:  # Another process started the table anew.
             self._sorted, self._rows, before = self._sorted[:0], self._rows[:0], 0
         self._files = files
         with _reading(self.folder):
@@ -195,14 +199,14 @@ class VectorFile:
         self._sorted, self._rows = new, rows
 
     def _map(self, name: str, kind: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-        # As a plain array, whose rows are taken faster.
+        # Rows of a plain array are read faster.
         return np.asarray(np.memmap(self.folder / name, kind, "r", shape=shape))
 
 
 def _size(file: Path) -> int:
-    """The size of a file, 0 where there is none."""
+    """Return the size of a file, or 0 if it does not exist."""
     try:
-        # Opened, as a network's file system may answer from its cache otherwise.
+        # The file is opened, because a network file system may otherwise answer from its cache.
         with file.open("rb") as stream:
             return stream.seek(0, os.SEEK_END)
     except FileNotFoundError:
@@ -213,12 +217,15 @@ def _size(file: Path) -> int:
 def _reading(folder: Path) -> Iterator[None]:
     try:
         yield
-    except (OSError, ValueError) as error:  # the latter from NumPy, for a file that became shorter
+    except (OSError, ValueError) as error:
+        # NumPy raises a ValueError for a file that became shorter.
         why = getattr(error, "strerror", None) or error
-        raise ExportError(f"{folder}: cannot be read ({why}); remove it") from error
+        raise ExportError(
+            f"{folder}: cannot be read ({why}); remove the folder, and run the command again"
+        ) from error
 
 
 def _checksums(keys: TextKeys, vectors: Vectors) -> NDArray[np.uint32]:
-    """The checksums of entries' keys and embeddings."""
+    """Return the checksums of entries' keys and embeddings."""
     pairs = zip(np.ascontiguousarray(keys), vectors, strict=True)
     return np.fromiter((crc32(vector, crc32(key)) for key, vector in pairs), np.uint32, len(keys))

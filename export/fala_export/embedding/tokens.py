@@ -1,4 +1,4 @@
-"""Embed tokenized texts by a torch module, on the accelerator where there is one."""
+"""Embed tokenized texts with a torch module, on the accelerator if there is one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from fala_export.base.accelerator import torch_device
 
-# Tokens of a batch, padding included: a processor's caches hold no more, a GPU idles with fewer.
+# Tokens of a batch, including padding: more do not fit a processor's caches, and fewer leave a GPU
+# idle.
 _TOKENS = {"cpu": 1 << 11, "mps": 1 << 13, "cuda": 1 << 15}
 
 
@@ -40,18 +41,18 @@ def placed(module: nn.Module) -> Iterator[None]:
 
 
 def half_precision() -> torch.dtype | None:
-    """The precision of an embedding's products on a GPU; None is float32, elsewhere."""
+    """Return the precision of an embedding's products on a GPU; None elsewhere, for float32."""
     if not torch.cuda.is_available():
         return None
     return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
 
 
 def batches(lengths: Sequence[int], most: int) -> list[list[int]]:
-    """Positions of texts of similar length, in batches of at most so many tokens with padding.
+    """Return positions of texts of similar length, in batches of at most ``most`` tokens.
 
     Args:
-        lengths: Tokens of each text.
-        most: Tokens of a batch; a longer text is a batch of its own.
+        lengths: Number of tokens of each text.
+        most: Most tokens of a batch, including padding; a longer text is a batch of its own.
     """
     result: list[list[int]] = []
     longest = 0
@@ -72,18 +73,18 @@ def embed_tokens(
     *,
     half: bool = False,
 ) -> NDArray[np.float32]:
-    """Embed tokenized texts where the module is; see ``placed``.
+    """Embed tokenized texts on the module's device; see ``placed``.
 
     Args:
-        module: From token ids and mask to embeddings.
+        module: A module that returns embeddings for token ids and a mask.
         ids: Token ids of n texts.
-        pad_id: Token id of the padding.
+        pad_id: Id of the padding token.
         dimension: Length of an embedding.
-        step: Called after every batch with its number of texts.
+        step: A function called after every batch with its number of texts.
         half: Whether a GPU computes in ``half_precision``.
 
     Returns:
-        Shape (n, dimension).
+        The embeddings, shape (n, dimension).
     """
     result = np.empty((len(ids), dimension), dtype=np.float32)
     place = next(module.parameters()).device

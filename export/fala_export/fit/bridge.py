@@ -117,9 +117,7 @@ def learn_bridge(source: str, old: Vectors, new: Vectors, seed: int = 0) -> Fitt
     drawn = np.sort(random.permutation(n)[:most]) if n > most else slice(None)
     x, y = old[drawn].astype(np.float64), new[drawn].astype(np.float64)
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
-        raise DataError(
-            "an embedding is not finite; remove its text, or repair the encoder"
-        )
+        raise DataError("an embedding is not finite; remove its text, or repair the encoder")
     for age, values in (("earlier", x), ("new", y)):
         if values.var(axis=0).mean() <= _ALIKE * np.mean(values**2):
             raise DataError(

@@ -1,1 +1,1 @@
-"""The graph that devices run: quantization, optional inputs, parity with the model, and cost."""
+"""Prepare the graph that devices run: quantization, optional inputs, parity and cost."""

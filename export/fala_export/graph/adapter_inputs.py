@@ -1,10 +1,10 @@
 """Add the inputs of adapters to a graph: initializers that a run may replace.
 
-Their defaults change no bit of the results: with adapters without columns the graph runs its
-original nodes. So one graph on a device serves every task, and a task adds a few arrays a run; see
-``fala.backbones.adapter``. A transformer's sub-layers are found in the graph by the connections of
-its nodes. Names are no help: families name their modules differently, and quantization removes
-names.
+Their defaults change no bit of the results, because with adapters without columns the graph runs
+its original nodes. One graph on a device therefore serves every task, and a task adds a few arrays
+to a run; see ``fala.backbones.adapter``. A transformer's sub-layers are found in the graph by the
+connections of its nodes. Names cannot be used, because families name their modules differently and
+quantization removes names.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ from onnx import ModelProto, NodeProto
 from fala_export.base.errors import ExportError
 from fala_export.graph.edit import GraphEdit
 
-#: Products are computed in this type, in any precision of the weights.
+#: Products are computed in this type, whatever the precision of the weights.
 _FLOAT = np.float32
 
 # Products, and the nodes that quantization puts between a product and the sum with its bias.
 _PRODUCTS = {"MatMul", "MatMulInteger", "Gemm"}
 _AFTER_PRODUCT = {"Mul", "Cast"}
-# Nodes between an attention's average and the dense layer that takes it.
+# Nodes between an attention's average and the dense layer that receives it.
 _AFTER_AVERAGE = {"Reshape", "Transpose", "Mul", "Cast", "QuantizeLinear", "DequantizeLinear",
             "DynamicQuantizeLinear"}  # fmt: skip
-_MOST_STEPS = 12  # most nodes on such a path
+_MOST_STEPS = 12  # Most nodes on such a path.
 
 
 def add_adapter_inputs(model: ModelProto) -> ModelProto:
     """Add the inputs of adapters to a graph.
 
-    For each layer l and for ``attention`` and ``output`` (Houlsby et al., ICML 2019, figure 2; y =
-    LayerNormalization(x + a), a = z + silu(z D + b) U + c, z the output of the sub-layer's dense
-    layer):
+    The inputs are added for each layer l and for ``attention`` and ``output`` (Houlsby et al., ICML
+    2019, figure 2; y = LayerNormalization(x + a), a = z + silu(z D + b) U + c, where z is the
+    output of the sub-layer's dense layer):
 
     - ``adapter.{l}.{site}.down.weight`` D, shape (d, m), and ``.down.bias`` b, (m,);
     - ``adapter.{l}.{site}.up.weight`` U, (m, d), and ``.up.bias`` c, (d,); every site may have its
-      own m, by default 0, with a = z;
-    - ``adapter.{l}.{site}.norm.weight`` and ``.norm.bias``, (d,): by default the graph's own.
+    own m, which is 0 by default, so that a = z;
+    - ``adapter.{l}.{site}.norm.weight`` and ``.norm.bias``, (d,), by default the graph's own.
 
     Args:
-        model: An ONNX model, from ``quantize``, in any precision.
+        model: An ONNX model from ``quantize``, in any precision.
 
     Returns:
         A new model.
 
     Raises:
-        ExportError: No place for them is found in the graph.
+        ExportError: The graph has no place for adapters.
     """
     edit = GraphEdit(model)
     return _Builder(edit, _Structure(edit).sites()).build()
@@ -57,14 +57,14 @@ def add_adapter_inputs(model: ModelProto) -> ModelProto:
 
 @dataclass(frozen=True)
 class _Site:
-    """A sub-layer's end: LayerNormalization(x + dense(...)).
+    """The end of a sub-layer: LayerNormalization(x + dense(...)).
 
     Attributes:
-        name: ``attention`` or ``output``.
-        layer: Counted from 0.
+        name: Name of the sub-layer, ``attention`` or ``output``.
+        layer: Number of the layer, counted from 0.
         dense: Name of the dense layer's output, with its bias.
-        total: The node that adds x.
-        norm: The LayerNormalization.
+        total: The node that adds x to the dense layer's output.
+        norm: The LayerNormalization node.
     """
 
     name: str
@@ -75,12 +75,12 @@ class _Site:
 
     @property
     def inputs(self) -> str:
-        """Prefix of the names of its adapter's inputs."""
+        """The prefix of the names of the adapter's inputs."""
         return f"adapter.{self.layer}.{self.name}"
 
 
 class _Structure:
-    """Finds the sub-layers of a graph.
+    """A finder of a graph's sub-layers.
 
     Args:
         edit: The graph.
@@ -95,10 +95,10 @@ class _Structure:
         }
 
     def sites(self) -> list[_Site]:
-        """The ends of the sub-layers, two a layer, in the order of running.
+        """Return the ends of the sub-layers, two for each layer, in the order of execution.
 
         Raises:
-            ExportError: There are none, or not two for each layer.
+            ExportError: There are no ends, or not two for each layer.
         """
         norms = []
         for node in self._edit.source:
@@ -108,13 +108,13 @@ class _Structure:
         names = ["attention" if self._takes_average(dense) else "output" for _, _, dense in norms]
         if not norms:
             raise ExportError(
-                "no place for adapters was found: no LayerNormalization takes the sum of an "
-                "input and a dense layer, as in BERT and its kin"
+                "no place for adapters was found, because no LayerNormalization receives the "
+                "sum of an input and a dense layer, as in BERT and related models"
             )
         if names != ["attention", "output"] * (len(names) // 2):
             raise ExportError(
-                f"places for adapters were found in an odd order ({', '.join(names[:6])}, ...): "
-                "each layer should have an attention and an output"
+                "places for adapters were found in an unsupported order "
+                f"({', '.join(names[:6])}, ...); each layer must have an attention and an output"
             )
         return [
             _Site(name, number // 2, dense, total, norm)
@@ -122,18 +122,18 @@ class _Structure:
         ]
 
     def _end(self, norm: NodeProto) -> tuple[NodeProto, str] | None:
-        """The sum before a LayerNormalization, and the name of its part from the dense layer."""
+        """Return the sum before a LayerNormalization, and its term from the dense layer."""
         total = self._producers.get(norm.input[0])
         if total is None or total.op_type != "Add":
             return None
-        # The first layer's input may come from a dense layer, too; the later one counts.
+        # The first layer's input may also come from a dense layer, so the later one counts.
         parts = [name for name in total.input if self._is_dense(name)]
         if not parts or not self._varying.issuperset(total.input):
             return None
         return total, max(parts, key=self._positions.__getitem__)
 
     def _is_dense(self, name: str) -> bool:
-        """Whether a value is a product with a constant, plus a bias."""
+        """Return whether a value is a product with a constant, plus a bias."""
         node = self._producers.get(name)
         if node is None or node.op_type != "Add":
             return False
@@ -157,7 +157,7 @@ class _Structure:
         )
 
     def _takes_average(self, dense: str) -> bool:
-        """Whether a dense layer takes the average of an attention."""
+        """Return whether a dense layer receives the average of an attention."""
         product = next(name for name in self._producers[dense].input if name in self._varying)
         paths = [(product, _MOST_STEPS)]
         while paths:
@@ -172,11 +172,11 @@ class _Structure:
         return False
 
     def _data(self, node: NodeProto) -> Sequence[str]:
-        """A node's inputs, without shapes, scales and zero points."""
+        """Return a node's inputs, without shapes, scales and zero points."""
         return list(node.input) if node.op_type == "Mul" else [node.input[0]]
 
     def _is_softmax(self, name: str) -> bool:
-        """Whether a value is a softmax, possibly with masked numbers set to 0 after it."""
+        """Return whether a value is a softmax, possibly with masked numbers set to 0 after it."""
         for _ in range(3):
             node = self._producers.get(name)
             if node is None:
@@ -188,11 +188,11 @@ class _Structure:
 
 
 class _Builder:
-    """Rebuilds a graph with the nodes of adapters.
+    """A builder of a graph with the nodes of adapters.
 
     Args:
         edit: The graph.
-        sites: The sub-layers that take adapters.
+        sites: The sub-layers that get adapters.
     """
 
     def __init__(self, edit: GraphEdit, sites: list[_Site]) -> None:
@@ -207,8 +207,8 @@ class _Builder:
             self._zeros(f"{site.inputs}.down.bias", (f"{site.inputs}.size",))
             for site in self._totals.values()
         ]
-        # Whether a run feeds any. Once for all layers: by layer it costs a few percent of a small
-        # model's pass.
+        # Whether a run feeds any adapter is computed once for all layers, because computing it by
+        # layer costs a few percent of a small model's pass.
         size = edit.add("Size", [edit.add("Concat", biases, axis=0)])
         has_adapter = edit.add("Greater", [size, edit.constant(np.int64(0))])
         for node in edit.source:
@@ -238,7 +238,8 @@ class _Builder:
             down = edit.add(
                 "Add", [edit.add("MatMul", [site.dense, down_weight]), f"{name}.down.bias"]
             )
-            hidden = edit.add("Mul", [down, edit.add("Sigmoid", [down])])  # silu
+            # This is the silu function.
+            hidden = edit.add("Mul", [down, edit.add("Sigmoid", [down])])
             up = edit.add("Add", [edit.add("MatMul", [hidden, up_weight]), up_bias])
             changed = edit.add("Add", [site.dense, up])
             return edit.add_copy(site.total, [*addends[:index], changed, *addends[index + 1 :]])
@@ -251,18 +252,21 @@ class _Builder:
         )
 
     def _zeros(self, name: str, shape: Sequence[int | str]) -> str:
-        """An input whose default is 0, and empty along free axes."""
+        """Add an input whose default is 0, and empty along free axes."""
         default = np.zeros([0 if isinstance(length, str) else length for length in shape], _FLOAT)
         return self._edit.optional(name, default, shape)
 
     def _norm(self, site: _Site) -> None:
         for index, part in ((1, "weight"), (2, "bias")):
             name = f"{site.inputs}.norm.{part}"
-            # Layers may share their norm, but each has its own inputs.
+            # Layers may share their norm, but each layer has its own inputs.
             site.norm.input[index] = self._edit.optional(name, self._array(site.norm.input[index]))
 
     def _array(self, name: str) -> np.ndarray:
         array = self._edit.array(name)
         if array is None or array.dtype != _FLOAT:
-            raise ExportError("no place for adapters: a LayerNormalization's weights vary")
+            raise ExportError(
+                "no place for adapters was found, because a LayerNormalization's weights are "
+                "not constant"
+            )
         return array

@@ -13,23 +13,23 @@ if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
 LENGTHS = (16, 64, 128)
-"""Numbers of tokens that costs are counted for."""
+"""Numbers of tokens for which costs are counted."""
 
 
 def cost(model: ModelProto, longest: int = LENGTHS[-1]) -> dict[str, Any]:
     """Count a float32 graph's parameters, and a forward pass's operations by length.
 
     The graph runs on one text of each length, to record the shapes of its matrix products. Only
-    these are counted, two operations a multiply-add, as is usual; the rest is about 1 % of a
-    transformer.
+    these products are counted, as usual with two operations for each multiply-add; the rest is
+    about 1 % of a transformer.
 
     Args:
         model: An ONNX model from ``encoder_graph``, before its precision is lowered.
-        longest: Most tokens that the model has positions for.
+        longest: Most tokens for which the model has positions.
 
     Returns:
-        ``parameters``, and ``flops``: operations of one text by its number of tokens (as text, for
-        JSON), for each of ``LENGTHS`` that the model can read.
+        A dictionary with ``parameters``, and ``flops``: the operations for one text by its number
+        of tokens (as a string, for JSON), for each of ``LENGTHS`` that the model can read.
     """
     from onnx import TensorProto
 
@@ -45,7 +45,7 @@ def _operations(model: ModelProto, lengths: list[int]) -> dict[str, int]:
     graph = model.graph
     constants = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     products = [node for node in graph.node if node.op_type in ("MatMul", "Gemm")]
-    if not products:  # a session without outputs cannot run
+    if not products:  # A session without outputs cannot run.
         return {str(length): 0 for length in lengths}
     inner = {node.input[0] for node in products} | {node.output[0] for node in products}
     outputs = sorted(inner - constants.keys() - {entry.name for entry in graph.input})
@@ -66,6 +66,6 @@ def _operations(model: ModelProto, lengths: list[int]) -> dict[str, int]:
 
 
 def _sum_length(node: NodeProto, shape: tuple[int, ...]) -> int:
-    """Length of the axis that a product sums over."""
+    """Return the length of the axis that a product sums over."""
     transposed = any(entry.name == "transA" and entry.i for entry in node.attribute)
     return shape[0] if transposed else shape[-1]

@@ -9,17 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-_FEW = 8  # equal constants of at most 8 numbers are stored once
+_FEW = 8  # Equal constants of at most 8 numbers are stored once.
 
 
 class GraphEdit:
-    """A graph's nodes, removed in order and put back unchanged or replaced.
+    """A graph's nodes, which are removed in order and put back unchanged or replaced.
 
     Put every node of ``source`` back with ``keep``, or replace it with ``add``; ``finish`` then
     returns the new graph. Unused constants are left out.
 
     Args:
-        model: An ONNX model, its constants inside; not changed.
+        model: An ONNX model with its constants inside; it is not changed.
 
     Attributes:
         source: The nodes, in an order in which they can run.
@@ -39,12 +39,12 @@ class GraphEdit:
         self._constants: dict[tuple[str, tuple[int, ...], bytes] | None, str] = {}
 
     def array(self, name: str) -> NDArray[Any] | None:
-        """A constant by its name; None where there is none."""
+        """Return a constant by its name, or None if there is no such constant."""
         tensor = self._tensors.get(name)
         return None if tensor is None else _array(tensor)
 
     def names(self) -> list[str]:
-        """The constants' names."""
+        """Return the constants' names."""
         return list(self._tensors)
 
     def constant(self, value: NDArray[Any] | np.generic) -> str:
@@ -62,12 +62,12 @@ class GraphEdit:
     def optional(
         self, name: str, default: NDArray[np.float32], shape: Sequence[int | str] | None = None
     ) -> str:
-        """Add an input that a run may leave out, and return its name.
+        """Add an input that a run may omit, and return its name.
 
         Args:
             name: Name of the input; the finished graph keeps it.
-            default: Its value where it is left out.
-            shape: Lengths of its axes, or names where they are free; None for the default's own.
+            default: Value of the input if a run omits it.
+            shape: Lengths of its axes, or names of free axes; None for the default's shape.
         """
         self._tensors[name] = numpy_helper.from_array(np.ascontiguousarray(default), name)
         self._graph_inputs.append(
@@ -76,19 +76,19 @@ class GraphEdit:
         return name
 
     def add_output(self, name: str, output: str, shape: Sequence[int | str]) -> None:
-        """Make a float value of nodes that are put back an output, under a new name.
+        """Make a float value of nodes that are put back an output under a new name.
 
         Args:
             name: The value's name.
-            output: Its new name.
-            shape: Lengths of its axes, or names where they vary.
+            output: The new name of the value.
+            shape: Lengths of its axes, or names of axes whose length varies.
         """
-        swapped = {name: output, output: name}  # another value may have the new name already
+        swapped = {name: output, output: name}  # Another value may already have the new name.
         _rename(self._nodes, lambda value: swapped.get(value, value))
         self._graph_outputs.append(helper.make_tensor_value_info(output, TensorProto.FLOAT, shape))
 
     def varying(self) -> set[str]:
-        """The names of the values that depend on the graph's inputs."""
+        """Return the names of the values that depend on the graph's inputs."""
         names = {value.name for value in self._graph_inputs}
         for node in self.source:
             if not names.isdisjoint(_inputs(node)):
@@ -130,8 +130,9 @@ class GraphEdit:
         Args:
             condition: Name of a truth value.
             output: Name of the node's float output.
-            then: Adds the nodes that run where it is true, and returns the name of their result.
-            otherwise: The same where it is false.
+            then: A function that adds the nodes to run if the condition is true, and returns the
+                name of their result.
+            otherwise: A function that does the same for a false condition.
         """
         self.add(
             "If",
@@ -142,7 +143,7 @@ class GraphEdit:
         )
 
     def _inner(self, build: Callable[[], str]) -> GraphProto:
-        """The nodes that a function adds, as an inner graph; constants stay outside."""
+        """Return the nodes that a function adds, as an inner graph; constants stay outside."""
         outer, self._nodes = self._nodes, []
         result = helper.make_tensor_value_info(build(), TensorProto.FLOAT, None)
         inner, self._nodes = self._nodes, outer
@@ -151,7 +152,7 @@ class GraphEdit:
     def finish(self) -> ModelProto:
         """Return the new model, with short names and without debugging information.
 
-        Nodes' names and the shapes of inner values are 5 % of a small encoder's file.
+        Nodes' names and the shapes of inner values take up 5 % of a small encoder's file.
         """
         used_names = {name for node in self._nodes for name in _inputs(node)}
         used_names |= {value.name for value in self._graph_outputs}
@@ -191,11 +192,11 @@ def _copy(node: NodeProto) -> NodeProto:
 
 
 def _rename(nodes: Iterable[NodeProto], new_name: Callable[[str], str]) -> None:
-    """Rename the values of nodes, in inner graphs, too, which use outer values."""
+    """Rename the values of nodes, including outer values that inner graphs use."""
     for node in nodes:
         for names in (node.input, node.output):
             for position, name in enumerate(names):
-                if name:  # an empty name is an optional input that is left out
+                if name:  # An empty name is an optional input that is omitted.
                     names[position] = new_name(name)
         for graph in _graphs(node):
             for value in [*graph.input, *graph.output, *graph.initializer]:
@@ -219,8 +220,8 @@ def _array(tensor: TensorProto) -> NDArray[Any]:
 
 
 def _without_aliases(nodes: list[NodeProto], constants: set[str]) -> list[NodeProto]:
-    """Make nodes use shared constants directly: tracing adds an Identity for each use."""
-    # An alias that an inner graph uses stays: an inner name may hide an outer one.
+    """Make nodes use shared constants directly, because tracing adds an Identity for each use."""
+    # An alias that an inner graph uses stays, because an inner name may hide an outer one.
     inner = {name for node in nodes for name in _inputs(node)[len(node.input) :]}
     names: dict[str, str] = {}
     rest = []
@@ -236,7 +237,7 @@ def _without_aliases(nodes: list[NodeProto], constants: set[str]) -> list[NodePr
 
 
 def _graphs(node: NodeProto) -> list[GraphProto]:
-    """The inner graphs of a node."""
+    """Return the inner graphs of a node."""
     return [
         graph
         for attribute in node.attribute
@@ -245,7 +246,7 @@ def _graphs(node: NodeProto) -> list[GraphProto]:
 
 
 def _inputs(node: NodeProto) -> list[str]:
-    """The inputs of a node, with those of its inner graphs."""
+    """Return the inputs of a node, including those of its inner graphs."""
     return [
         *node.input,
         *(name for graph in _graphs(node) for inner in graph.node for name in _inputs(inner)),

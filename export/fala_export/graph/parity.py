@@ -14,7 +14,7 @@ from onnxruntime import InferenceSession
 from fala_export.graph.runtime import session
 
 _ROUNDS = 7
-_SECONDS = 20.0  # no round starts later
+_SECONDS = 20.0  # Seconds after which no further round starts.
 
 
 def compare_embeddings(
@@ -23,11 +23,11 @@ def compare_embeddings(
     """Compare embeddings text by text.
 
     Args:
-        exported: Shape (n, dim), from the bundle's files.
-        reference: Shape (n, dim), from the model in float32.
+        exported: Embeddings from the bundle's files, shape (n, dim).
+        reference: Embeddings from the model in float32, shape (n, dim).
 
     Returns:
-        Number of texts, and the mean and the worst cosine.
+        The number of texts, and the mean and the worst cosine.
     """
     products = (exported * reference).sum(axis=1, dtype=np.float64)
     lengths = np.linalg.norm(exported, axis=1) * np.linalg.norm(reference, axis=1)
@@ -44,22 +44,22 @@ def speed(
     model: ModelProto | bytes,
     passes: Sequence[Mapping[str, NDArray[np.int64]]],
 ) -> dict[str, float]:
-    """Time a model and its float32 version in turns, on one thread.
+    """Time a model and its float32 version alternately, on one thread.
 
     Args:
         float_model: The ONNX graph in float32.
-        model: The same in another precision, or its serialized file.
-        passes: The inputs of forward passes, one text or a batch each.
+        model: The same graph in another precision, or its serialized file.
+        passes: The inputs of the forward passes; each pass is one text or a batch.
 
     Returns:
-        ``ratio``: float32's time divided by the model's; and the milliseconds per text of both. A
-        pass counts with the fastest of its rounds, and the ratio is the median over passes.
+        The ``ratio``, which is float32's time divided by the model's, and the milliseconds per text
+        of both. Each pass counts with its fastest round, and the ratio is the median over passes.
     """
     runners = [session(part, threads=1) for part in (float_model, model)]
     rounds: list[list[list[float]]] = []
     start = time.monotonic()
-    # The first round warms up. The two models take turns at each pass, so that a pause of the
-    # machine falls on one pass of one round, which neither the fastest round nor the median shows.
+    # The first round warms up. The two models alternate at each pass, so that a pause of the
+    # machine affects one pass of one round, which changes neither the fastest round nor the median.
     while len(rounds) < 2 or (len(rounds) <= _ROUNDS and time.monotonic() - start < _SECONDS):
         rounds.append([[_seconds(runner, feeds) for runner in runners] for feeds in passes])
     fastest = np.array(rounds[1:]).min(axis=0)

@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
 LARGEST = 2**31
-"""Bytes of the largest message of protocol buffers, and so of a model in one file."""
+"""Bytes of the largest protocol buffers message, and so of a model in one file."""
 
-_SMALL = 1 << 10  # bytes of a constant that stays in a model whose others are in a file
+# Bytes up to which a constant stays in a model whose other constants are in a file.
+_SMALL = 1 << 10
 
 
 def model_bytes(model: ModelProto) -> int:
-    """The size of a model of any size, in bytes; without its inputs and outputs."""
+    """Return the size of a model of any size, in bytes, without its inputs and outputs."""
     return sum(part.ByteSize() for part in (*model.graph.initializer, *model.graph.node))
 
 
@@ -31,10 +32,10 @@ def session(
 
     Args:
         model: An ONNX model, or its serialized file.
-        outputs: Names of inner float values to return instead of the model's outputs; not for a
-            serialized file.
+        outputs: Names of inner float values to return instead of the model's outputs; not available
+            for a serialized file.
         fused: Whether the runtime may fuse nodes, which removes inner values.
-        threads: Threads of a node; 0 takes the runtime's default.
+        threads: Number of threads of a node; 0 uses the runtime's default.
     """
     import onnx
     import onnxruntime
@@ -49,7 +50,7 @@ def session(
         )
         model = copy
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # a failure is raised, too
+    options.log_severity_level = 4  # A failure is also raised.
     options.intra_op_num_threads = threads
     if not fused:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -63,10 +64,10 @@ def session(
 
 
 def _write_apart(model: ModelProto, folder: Path) -> Path:
-    """Write a model with its constants in a file of their own; returns the model's file.
+    """Write a model with its constants in a separate file, and return the model's file.
 
     Raises:
-        ExportError: The folder's disk has no room.
+        ExportError: The folder's disk is full.
     """
     import onnx
 
@@ -96,6 +97,6 @@ def _write_apart(model: ModelProto, folder: Path) -> Path:
     except OSError as error:
         raise ExportError(
             f"the graph cannot be written to the temporary folder {folder.parent}: "
-            f"{error.strerror or error} (TMPDIR names another)"
+            f"{error.strerror or error}; set TMPDIR to another folder"
         ) from error
     return folder / "model.onnx"

@@ -1,1 +1,1 @@
-"""Hugging Face models: find, read and load them, and embed texts by them."""
+"""Find, read and load Hugging Face models, and embed texts with them."""

@@ -1,4 +1,4 @@
-"""A loaded encoder of any form: a transformer with its weights, or an exported graph."""
+"""Represent a loaded encoder of any form: a transformer with its weights, or an exported graph."""
 
 from __future__ import annotations
 
@@ -20,31 +20,32 @@ from fala_export.models.static_table import StaticTable
 from fala_export.models.tokenizer import token_ids
 from fala_export.models.vocabulary import keep_tokens, trim_vocabulary, used_tokens
 
-DEFAULT_LENGTH = 128  # enough for headlines, posts and comments; the cost grows with the length
+DEFAULT_LENGTH = 128  # Enough for headlines, posts and comments; the cost grows with the length.
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """A loaded encoder and how a text becomes its embedding.
+    """A loaded encoder, which turns a text into its embedding.
 
     Attributes:
-        model: The transformer with its pooling, in evaluation mode; or the graph that another tool
-            exported, or that static embeddings are.
+        model: The transformer with its pooling, in evaluation mode; or a graph, exported by another
+            tool or made from static embeddings.
         tokenizer: The ``tokenizers`` library's tokenizer as JSON, without truncation and padding.
         pad_id: The padding token's id.
         longest: Most tokens of a text that are read: a model's number of positions, or the lower
-            limit in its files; of a graph the length that it was tested with.
-        usual: Tokens of a text that are read by default, where there are so many.
-        revision: Its commit on the hub; None for a folder.
-        prompt: What the tokenizer puts before every text; empty for nothing.
-        not_kept: What the model's files say of an embedding and a bundle does not have, a sentence
-            by the setting's name.
-        tokens: Tokens of a trimmed vocabulary; None for a whole one.
-        not_layers: Why its own pooling is taken and not three layers; empty where it was asked for.
-        file: The file in its folder that was read, where the folder has graphs, too.
-        table: Static embeddings as a table, which a device runs in place of the graph; None where
-            there is none.
-        not_static: Why static embeddings are a graph on a device.
+            limit in its files; for a graph, the length that it was tested with.
+        usual: Number of tokens of a text that are read by default, if the text has so many.
+        revision: Commit of the model on the hub; None for a folder.
+        prompt: Text that the tokenizer puts before every text; may be empty.
+        not_kept: Settings of the model's files that a bundle does not store: a sentence for each
+            setting's name.
+        tokens: Number of tokens of a trimmed vocabulary; None for a whole vocabulary.
+        not_layers: Why the model's own pooling is used instead of three layers; empty if it was
+            requested.
+        file: The file that was read, if the folder also contains graphs.
+        table: Static embeddings as a table, which a device runs instead of the graph; None if there
+            is no such table.
+        not_static: Why a device runs static embeddings as a graph.
     """
 
     model: SentenceEncoder | ExportedGraph
@@ -63,7 +64,7 @@ class Encoder:
 
     @property
     def trainable(self) -> bool:
-        """Whether it is a transformer with its weights, which can be trained and trimmed."""
+        """Whether this is a transformer with its weights, which can be trained and trimmed."""
         return isinstance(self.model, SentenceEncoder)
 
     @property
@@ -71,10 +72,12 @@ class Encoder:
         """The transformer with its pooling.
 
         Raises:
-            ExportError: It is a graph, or a table.
+            ExportError: The encoder is a graph or a table.
         """
         if not isinstance(self.model, SentenceEncoder):
-            raise ExportError("a graph or a table of vectors is no transformer that can be trained")
+            raise ExportError(
+                "only a transformer can be trained, not a graph or a table of vectors"
+            )
         return self.model
 
     @property
@@ -84,7 +87,7 @@ class Encoder:
 
     @property
     def pooling(self) -> str:
-        """The pooling of the states of a text's tokens; ``"none"`` where a graph pools."""
+        """The pooling of the states of a text's tokens; ``"none"`` if a graph pools them."""
         return "mean" if self.table is not None or self.not_static else self.end.pooling
 
     @property
@@ -94,9 +97,10 @@ class Encoder:
 
     @property
     def changed(self) -> dict[str, Any]:
-        """Details of its embeddings: the pooled ``layers``, a ``prompt``, a ``cut``.
+        """Details that change the embeddings: the pooled ``layers``, a ``prompt``, a ``cut``.
 
-        And the number of ``tokens`` of a trimmed vocabulary.
+        The number of ``tokens`` of a trimmed vocabulary is included.
+
         """
         details: dict[str, Any] = {"layers": self.module.layers} if self.trainable else {}
         found = {"prompt": self.prompt or None, "cut": self.end.cut, "tokens": self.tokens}
@@ -109,16 +113,16 @@ class Encoder:
         return model.size if isinstance(model, ExportedGraph) else weight_bytes(model)
 
     def graph(self) -> ModelProto:
-        """The graph from token ids and mask to ``embedding``; see ``encoder_graph``."""
+        """Return the graph from token ids and mask to ``embedding``; see ``encoder_graph``."""
         if isinstance(self.model, ExportedGraph):
             return self.model.whole()
         return encoder_graph(self.model)
 
     def length(self, wanted: int | None) -> int:
-        """Tokens of a text to read: ``wanted``, or the usual number of them.
+        """Return the number of tokens of a text to read: ``wanted``, or the usual number.
 
         Raises:
-            ExportError: It reads fewer than wanted.
+            ExportError: The encoder reads fewer tokens than wanted.
         """
         if wanted is None:
             return min(self.usual, self.longest)
@@ -127,7 +131,7 @@ class Encoder:
         return wanted
 
     def token_ids(self, texts: Sequence[str], max_length: int) -> list[list[int]]:
-        """The tokens of each text; see ``token_ids``."""
+        """Return the tokens of each text; see ``token_ids``."""
         return token_ids(self.tokenizer, self.pad_id, texts, max_length)
 
     def encode(
@@ -136,15 +140,15 @@ class Encoder:
         max_length: int,
         step: Callable[[int], None] = lambda _: None,
     ) -> NDArray[np.float32]:
-        """Embed texts by the model itself in float32, the reference of every export.
+        """Embed texts with the model itself in float32, as the reference for every export.
 
         Args:
-            texts: n texts.
-            max_length: Tokens of a text that are read.
-            step: Called after every batch with its number of texts.
+            texts: The texts, n of them.
+            max_length: Number of tokens of a text that are read.
+            step: A function called after every batch with its number of texts.
 
         Returns:
-            Shape (n, dim).
+            The embeddings, shape (n, dim).
         """
         ids = self.token_ids(texts, max_length)
         if isinstance(self.model, ExportedGraph):
@@ -153,11 +157,11 @@ class Encoder:
             return embed_tokens(self.model, ids, self.pad_id, self.end.dimension, step)
 
     def with_tokens(self, tokenizer: bytes, old_ids: list[int]) -> Encoder:
-        """A copy with some tokens alone, in the order of their new ids.
+        """Return a copy with only some tokens, in the order of their new ids.
 
         Args:
-            tokenizer: The tokenizer of these tokens.
-            old_ids: Their ids in this one's.
+            tokenizer: The tokenizer with only these tokens.
+            old_ids: Their ids in this encoder's tokenizer.
         """
         module, pad_id = copy.deepcopy(self.module), old_ids.index(self.pad_id)
         keep_tokens(module.transformer, old_ids, pad_id)
@@ -165,14 +169,14 @@ class Encoder:
 
 
 def trim_encoder(encoder: Encoder, texts: Iterable[str]) -> Encoder:
-    """Drop the tokens that some texts do not use from the tokenizer and the embedding matrix.
+    """Drop the tokens that no text uses from the tokenizer and the embedding matrix.
 
     Args:
-        encoder: A loaded transformer; it stays as it is.
-        texts: The texts; their embeddings do not change.
+        encoder: A loaded transformer; it is not changed.
+        texts: The texts, whose embeddings do not change.
 
     Raises:
-        ExportError: See ``trim_vocabulary``.
+        ExportError: The vocabulary cannot be trimmed; see ``trim_vocabulary``.
     """
     used = used_tokens(encoder.tokenizer, texts) | {encoder.pad_id}
     return encoder.with_tokens(*trim_vocabulary(encoder.tokenizer, used))

@@ -1,4 +1,4 @@
-"""A graph that another tool exported, or that static embeddings are, with what follows it."""
+"""Run a graph, exported by another tool or made from static embeddings, and what follows it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fala_export.models.onnx_graph import INPUTS, trace, with_embedding
 from fala_export.models.sentence_encoder import Ending
 
 _IDS, _MASK = INPUTS
-_TOKENS = "mask"  # given on from the inputs to the end
+_TOKENS = "mask"  # The mask is passed on from the inputs to the end.
 _TYPES, _POSITIONS = "token_type_ids", "position_ids"
 GRAPH_INPUTS = {_IDS, _MASK, _TYPES, _POSITIONS}
 INPUT_KINDS = {
@@ -36,13 +36,13 @@ _RUN_KINDS = {
 
 @dataclass(frozen=True)
 class ExportedGraph:
-    """A file's graph, up to the states of tokens or an embedding, and what follows.
+    """A file's graph, up to the tokens' states or an embedding, and what follows.
 
     Attributes:
         proto: The graph in this package's form.
-        runner: Runs the file as it was given.
-        output: The output that is taken.
-        end: What follows it.
+        runner: A session that runs the file as it was given.
+        output: The output that is used.
+        end: What follows the output.
         first_position: The position of a text's first token.
     """
 
@@ -60,7 +60,7 @@ class ExportedGraph:
     def embed(
         self, ids: Sequence[Sequence[int]], step: Callable[[int], None]
     ) -> NDArray[np.float32]:
-        """Embed tokenized texts one by one by the original file, shape (n, dim)."""
+        """Embed tokenized texts one by one with the original file, shape (n, dim)."""
         embeddings = []
         for row in ids:
             (values,) = self.runner.run(
@@ -73,7 +73,7 @@ class ExportedGraph:
         return np.array(embeddings, dtype=np.float32)
 
     def whole(self) -> ModelProto:
-        """The graph from token ids and mask to ``embedding``, like that of ``encoder_graph``."""
+        """Return the graph from token ids and mask to ``embedding``; see ``encoder_graph``."""
         opset = next(entry.version for entry in self.proto.opset_import if not entry.domain)
         ids, mask = (torch.ones((2, 8), dtype=torch.long) for _ in range(2))
         names = [value.name for value in self.proto.graph.input]
@@ -93,11 +93,11 @@ class ExportedGraph:
 
 
 class _Feed(nn.Module):
-    """What a graph takes, of token ids and their mask; at last the mask itself.
+    """A module that makes a graph's inputs from token ids and their mask, and passes on the mask.
 
     Args:
         names: Names of the graph's inputs.
-        kinds: Their types.
+        kinds: Types of the graph's inputs.
         first_position: The position of a text's first token.
     """
 
@@ -108,15 +108,15 @@ class _Feed(nn.Module):
         self.inputs, self.first_position = [*zip(names, kinds, strict=True)], first_position
 
     def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
-        """The inputs in their order, and the mask."""
+        """Return the inputs in their order, then the mask."""
         zeros = ids - ids
         values = {
             _IDS: ids,
             _MASK: mask,
-            _TYPES: zeros,  # a single text is all of the first type
+            _TYPES: zeros,  # All of a single text is of the first type.
             _POSITIONS: (zeros + 1).cumsum(1) + (self.first_position - 1),
         }
-        # Not the inputs themselves, which no node returns.
+        # The graph's inputs cannot be returned directly, because no node would return them.
         return (*((values[name] + zeros).to(kind) for name, kind in self.inputs), mask + zeros)
 
 
@@ -133,20 +133,20 @@ def _feeds(
 def run_graph(
     runner: InferenceSession, ids: NDArray[np.int64], first_position: int
 ) -> dict[str, NDArray[Any]]:
-    """A file's outputs for some tokens, by name."""
+    """Return a file's outputs for some tokens, by name."""
     names = [value.name for value in runner.get_outputs()]
     try:
         values = runner.run(None, _feeds(runner, ids, first_position))
-    except Exception as error:  # onnxruntime has no base class for its errors
+    except Exception as error:  # onnxruntime has no base class for its errors.
         raise ExportError(
-            f"cannot read {ids.shape[1]} tokens of its tokenizer (--max-length gives "
-            f"fewer): {first_line(error)}"
+            f"cannot read {ids.shape[1]} tokens of its tokenizer; set a smaller --max-length: "
+            f"{first_line(error)}"
         ) from error
     return dict(zip(names, values, strict=True))
 
 
 def _without_unused(model: ModelProto, output: str) -> ModelProto:
-    """A graph with one of its outputs, without nodes that it does not depend on, as a pooler's."""
+    """Return a graph with one of its outputs, without nodes that the output does not depend on."""
     copy = ModelProto()
     copy.CopyFrom(model)
     needed, kept = {output}, []
@@ -163,13 +163,13 @@ def _without_unused(model: ModelProto, output: str) -> ModelProto:
 def _joined(
     first: ModelProto, second: ModelProto, wires: Mapping[str, str], prefix: str
 ) -> ModelProto:
-    """Two graphs as one.
+    """Join two graphs to one.
 
     Args:
-        first: Its names stay.
-        second: Its names get the prefix.
-        wires: Which input of the second takes which output of the first.
-        prefix: Before the names of the second.
+        first: The first graph, whose names stay.
+        second: The second graph, whose names get the prefix.
+        wires: The first graph's output for each connected input of the second.
+        prefix: The prefix for the names of the second graph.
     """
     wired = [(given, f"{prefix}{taken}") for given, taken in wires.items()]
     second = compose.add_prefix(second, prefix)
@@ -184,7 +184,7 @@ def _joined(
 
 
 def _with_inner(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
-    """A node, and those of its inner graphs."""
+    """Yield a node and the nodes of its inner graphs."""
     yield node
     for attribute in node.attribute:
         for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:

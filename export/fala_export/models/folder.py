@@ -1,6 +1,6 @@
-"""A model's folder: a transformer's files, and the files of sentence-transformers beside them.
+"""Read a model's folder: a transformer's files, and those of sentence-transformers next to them.
 
-Messages here do not name the model; ``naming`` puts its name before them.
+Messages in this module do not name the model; ``naming`` puts its name before them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TOKENIZER = (
     "special_tokens_map.json",
     "added_tokens.json",
 )
-"""Names of a tokenizer's files; the first one holds everything in the others."""
+"""Names of a tokenizer's files; the first contains everything in the others."""
 
 VOCABULARIES = (
     "vocab.txt",
@@ -40,10 +40,10 @@ VOCABULARIES = (
 """Names of the files that older models have instead of ``tokenizer.json``."""
 
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
-"""Names of the files that hold weights, best first; the second one names its parts."""
+"""Names of the files that hold weights, best first; the second lists the parts of the first."""
 
 LFS_POINTER = b"version https://git-lfs"
-"""How a file begins that Git LFS has not fetched."""
+"""The beginning of a file that Git LFS has not downloaded."""
 
 MODULES, PROMPTS = "modules.json", "config_sentence_transformers.json"
 SENTENCE_SETTINGS = (
@@ -54,7 +54,7 @@ SENTENCE_SETTINGS = (
     "sentence_albert_config.json",
     "sentence_xlm-roberta_config.json",
 )
-"""Names of sentence-transformers' settings of a transformer, newest first."""
+"""Names of the files with sentence-transformers' settings of a transformer, newest first."""
 
 TYPES = "sentence_transformers."
 """Prefix of the types of sentence-transformers' own steps."""
@@ -70,9 +70,9 @@ STATIC = "StaticEmbedding"
 """The kind of a table of vectors by token, among the steps of sentence-transformers."""
 
 ADAPTER = "adapter_config.json"
-"""The file of an adapter of PEFT, which a load may mix in."""
+"""The file of a PEFT adapter, which loading may merge into the model."""
 
-# What the settings of a transformer may set besides its length and case, without another embedding.
+# Settings of a transformer, in addition to its length and case, that do not change its embeddings.
 _NEUTRAL = {
     "module_output_name": ("token_embeddings",),
     "modality_config": (
@@ -84,7 +84,7 @@ _NEUTRAL = {
 
 @contextlib.contextmanager
 def naming(model: str) -> Iterator[None]:
-    """Put a model's name before the errors about its files."""
+    """Prefix errors about a model's files with the model's name."""
     try:
         yield
     except ExportError as error:
@@ -93,7 +93,7 @@ def naming(model: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def reading_part(part: str) -> Iterator[None]:
-    """Turn any error of a library about a bad model into an ExportError of one line."""
+    """Convert any library error about a bad model to an ExportError of one line."""
     try:
         yield
     except ExportError:
@@ -103,10 +103,10 @@ def reading_part(part: str) -> Iterator[None]:
 
 
 def read_any_json(path: Path) -> Any:  # noqa: ANN401  # JSON is of any type
-    """Read a JSON file of a model; None where there is no such file.
+    """Read a JSON file of a model; return None if the file does not exist.
 
     Raises:
-        ExportError: It is not JSON.
+        ExportError: The file is not JSON.
     """
     if not path.is_file():
         return None
@@ -115,57 +115,57 @@ def read_any_json(path: Path) -> Any:  # noqa: ANN401  # JSON is of any type
 
 
 def read_object(path: Path) -> dict[str, Any] | None:
-    """Read a JSON object of a model; None where there is no such file.
+    """Read a JSON object of a model; return None if the file does not exist.
 
     Raises:
-        ExportError: It is not a JSON object.
+        ExportError: The file is not a JSON object.
     """
     content = read_any_json(path)
     if content is None or isinstance(content, dict):
         return content
-    raise ExportError(f"{path.name} is not a JSON object")
+    raise ExportError(f"{path.name} must be a JSON object")
 
 
 def check_configuration(folder: Path) -> None:
-    """Check that a folder has a transformer whose weights are its own, without code of its own.
+    """Check that a folder has a complete transformer that needs no code of its own.
 
     Args:
-        folder: The transformer's.
+        folder: The transformer's folder.
 
     Raises:
-        ExportError: It has not.
+        ExportError: The folder has no such transformer.
     """
     if (folder / ADAPTER).is_file():
         raise ExportError(
-            f"{ADAPTER} names an adapter of PEFT, such as LoRA: merge it into its model first "
-            "(PeftModel.merge_and_unload), and save that"
+            f"{ADAPTER} names a PEFT adapter, such as LoRA; first merge it into its model "
+            "(PeftModel.merge_and_unload), and save the merged model"
         )
     config = read_object(folder / CONFIGURATION)
     if config is None:
         raise ExportError(f"not a model folder: it has no {CONFIGURATION}")
     if config.get("quantization_config"):
-        raise ExportError(f"{CONFIGURATION} has quantized weights; give the model in float32")
+        raise ExportError(f"{CONFIGURATION} has quantized weights; use the model in float32")
     for name in (CONFIGURATION, TOKENIZER[1]):
         if (read_object(folder / name) or {}).get("auto_map"):
             raise ExportError(
-                f"{name} names code of its own, which is never run: export the model to ONNX where "
-                "you trust it, and give that file"
+                f"{name} names custom code, which is never run; export the model to ONNX in an "
+                "environment where you trust the code, and use that file"
             )
 
 
 def find_weights(folder: Path) -> Path:
-    """Find the file with a transformer's weights, or with the names of their parts.
+    """Find the file with a transformer's weights, or the index of its parts.
 
     Raises:
-        ExportError: There is none, a part is missing or outside the folder, or a file is only a
-            pointer of Git LFS.
+        ExportError: The folder has no weights, a part is missing or outside the folder, or a file
+            is only a Git LFS pointer.
     """
     path = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
     graphs = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*.onnx"))
     if path is None and graphs:
         raise ExportError(
-            f"has no weights, but {', '.join(graphs)}: name one of these files, and its tokenizer "
-            "with --tokenizer"
+            f"has no weights, but {', '.join(graphs)}; name one of these files, and its "
+            "tokenizer with --tokenizer"
         )
     if path is None:
         raise ExportError(f"has no weights: neither {WEIGHTS[0]} nor {WEIGHTS[-1]}")
@@ -174,37 +174,39 @@ def find_weights(folder: Path) -> Path:
         files += [folder / part for part in weight_parts(path)]
     for file in files:
         if not file.is_file():
-            raise ExportError(f"has no {file.name}, which {path.name} names")
+            raise ExportError(f"has no {file.name}, although {path.name} names it")
         with file.open("rb") as stream:
             if stream.read(len(LFS_POINTER)) == LFS_POINTER:
-                raise ExportError(f"{file.name} only points to the weights: run git lfs pull there")
+                raise ExportError(
+                    f"{file.name} is only a Git LFS pointer; run git lfs pull in its folder"
+                )
     return path
 
 
 def weight_parts(index: Path) -> list[str]:
-    """Read the names of the files of weights from their index, which is beside them.
+    """Read the names of the weight files from their index in the same folder.
 
     Raises:
-        ExportError: It names none, or files of other folders.
+        ExportError: The index names no files, or files of other folders.
     """
     with reading_part(index.name):
         parts = sorted(set((read_object(index) or {})["weight_map"].values()))
         if any(Path(part).name != part for part in parts):
-            raise ValueError("it names files outside the model's folder")
+            raise ValueError("its index names files outside the model's folder")
     return parts
 
 
 @dataclass(frozen=True)
 class Modules:
-    """The steps from a text to its embedding; folders are relative to the model's.
+    """The steps from a text to its embedding; folders are relative to the model's folder.
 
     Attributes:
-        transformer: Folder of the transformer and its tokenizer; empty for the model's own.
-        pooling: Folder of the pooling; None without one.
-        attention: Whether it is our attention pooling.
+        transformer: Folder of the transformer and its tokenizer; empty for the model's own folder.
+        pooling: Folder of the pooling; None if the model has none.
+        attention: Whether the pooling is our attention pooling.
         after: Kinds and folders of the steps after the pooling.
-        normalize: Whether embeddings are scaled to length 1 by the last of them.
-        listed: Whether a file lists the steps; without it a model is a plain transformer.
+        normalize: Whether the last step scales embeddings to length 1.
+        listed: Whether a file lists the steps; otherwise the model is a plain transformer.
         static: Whether the first step is a table of vectors by token.
     """
 
@@ -219,14 +221,14 @@ class Modules:
 
 @dataclass(frozen=True)
 class SentenceSettings:
-    """Sentence-transformers' settings of a model's texts and embeddings.
+    """Sentence-transformers' settings for a model's texts and embeddings.
 
     Attributes:
-        longest: Tokens of a text that are read; None where it is not set.
+        longest: Number of tokens of a text that are read; None if it is not set.
         lowercase: Whether texts are read in lower case.
-        prompts: Texts to put before every text, by name.
-        default_prompt: The name of the one that is put there where none is named.
-        cut: Numbers of an embedding that are kept; None keeps all.
+        prompts: Texts that may be put before every text, by name.
+        default_prompt: Name of the prompt that is used unless another is named.
+        cut: Number of dimensions that are kept; None keeps all.
     """
 
     longest: int | None = None
@@ -236,14 +238,14 @@ class SentenceSettings:
     cut: int | None = None
 
     def prompt(self, name: str | None, ignore: Collection[str]) -> str:
-        """The prompt of a name, or the default one; empty for none.
+        """Return the named prompt, or the default prompt; empty if there is none.
 
         Args:
-            name: None takes the default one.
-            ignore: See ``ModelSource``.
+            name: The prompt's name; None uses the default prompt.
+            ignore: The settings that the vendor ignores; see ``ModelSource``.
 
         Raises:
-            ExportError: There is no prompt of the name.
+            ExportError: No prompt has this name.
         """
         if name is None:
             default = None if "prompts" in ignore else self.default_prompt
@@ -254,33 +256,33 @@ class SentenceSettings:
         raise ExportError(f"{PROMPTS} has no prompt {name!r}; its prompts are: {named}")
 
     def kept_numbers(self, wanted: int | None, full: int, ignore: Collection[str]) -> int | None:
-        """How many numbers of an embedding are kept; None for all of them.
+        """Return how many dimensions of an embedding are kept; None for all.
 
         Args:
-            wanted: The vendor's number; None takes that of the model's files.
-            full: Numbers of an embedding.
-            ignore: See ``ModelSource``.
+            wanted: The vendor's number; if None, the number in the model's files is used.
+            full: Number of dimensions of an embedding.
+            ignore: The settings that the vendor ignores; see ``ModelSource``.
 
         Raises:
-            ExportError: There are not so many.
+            ExportError: The embedding has fewer dimensions.
         """
         kept = wanted or (None if "truncate_dim" in ignore else self.cut) or full
         if kept > full:
-            raise ExportError(f"an embedding has {full} numbers, and cannot be cut to {kept}")
+            raise ExportError(f"an embedding has {full} dimensions, so it cannot be cut to {kept}")
         return None if kept == full else kept
 
     def left_out(self, prompt: str, ignore: Collection[str]) -> dict[str, str]:
-        """What a bundle does not have of these settings, a sentence by the setting's name.
+        """Return these settings that a bundle does not store, each with a sentence.
 
         Args:
-            prompt: The prompt that every text has; empty for none.
-            ignore: See ``ModelSource``.
+            prompt: The prompt before every text; may be empty.
+            ignore: The settings that the vendor ignores; see ``ModelSource``.
         """
         notes = {}
         prompts = {name: text for name, text in self.prompts.items() if text}
         if prompts and not prompt:
             named = ", ".join(f"{name} ({text!r:.40})" for name, text in prompts.items())
-            notes["prompts"] = f"{PROMPTS} has prompts, and none is put before a text: {named}"
+            notes["prompts"] = f"{PROMPTS} has prompts, but none is put before a text: {named}"
         if self.cut is not None and "truncate_dim" in ignore:
             statement = f"{PROMPTS} cuts embeddings to truncate_dim = {self.cut}"
             notes |= not_kept("truncate_dim", statement, ignore)
@@ -288,14 +290,14 @@ class SentenceSettings:
 
 
 def read_modules(folder: Path, kinds: Collection[str] = ("Transformer",)) -> Modules:
-    """Read the steps of a model; by default those of a plain transformer.
+    """Read the steps of a model; by default, of a plain transformer.
 
     Args:
-        folder: The model's.
-        kinds: Kinds of the first step.
+        folder: The model's folder.
+        kinds: Accepted kinds of the first step.
 
     Raises:
-        ExportError: One of the steps cannot be exported, or is code of the model's own.
+        ExportError: A step cannot be exported, or is custom code of the model.
     """
     listed = read_any_json(folder / MODULES)
     if listed is None:
@@ -306,30 +308,30 @@ def read_modules(folder: Path, kinds: Collection[str] = ("Transformer",)) -> Mod
     for kind, path in steps:
         if not kind.startswith(TYPES) and kind != ATTENTION_TYPE:
             raise ExportError(
-                f"{MODULES} names {kind}, code of the model's own, which is never run"
+                f"{MODULES} names {kind}, which is custom code of the model and is never run"
             )
         if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
-            raise ExportError(f"{MODULES} names the folder {path}, outside the model's")
+            raise ExportError(
+                f"{MODULES} names the folder {path}, which is outside the model's folder"
+            )
         named.append((kind.rpartition(".")[2], path))
     names = [name for name, _ in named]
     first = " or a ".join(kinds)
     if names[:1] not in [[kind] for kind in kinds]:
         if names[:1] in (["Router"], ["Asym"]):
             raise ExportError(
-                f"{MODULES} begins with a {names[0]}, which chooses among several models; give the "
-                "folder of one of them, which lies in this one"
+                f"{MODULES} begins with a {names[0]}, which chooses among several models; name "
+                "the folder of one of these models, inside this one"
             )
         found = f"a {names[0]}" if names else f"no {first}"
-        raise ExportError(
-            f"{MODULES} begins with {found}; a model whose first step is a {first} can be exported"
-        )
+        raise ExportError(f"{MODULES} begins with {found}, but the first step must be a {first}")
     pools = names[_POOLING:][:1] in (["Pooling"], ["AttentionPooling"])
     after = [(name, path) for name, path in named[_POOLING + pools :] if name != "Dropout"]
     for name, _ in after:
         if name not in _AFTER:
             raise ExportError(
-                f"{MODULES} names {', '.join(names)}: {name} cannot be exported there; a "
-                f"Transformer, a Pooling, and any of {', '.join(_AFTER)} can"
+                f"{MODULES} names {', '.join(names)}, but {name} cannot be exported in this "
+                f"place; supported: a Transformer, a Pooling, then any of {', '.join(_AFTER)}"
             )
     normalize = [name for name, _ in after][-1:] == ["Normalize"]
     return Modules(
@@ -347,13 +349,13 @@ def read_steps(folder: Path, modules: Modules, dimension: int | None = None) -> 
     """Read the steps between a model's pooling and the scaling to length 1.
 
     Args:
-        folder: The model's.
-        modules: Its steps.
-        dimension: Length of a pooled embedding; None does not check whether the first step is for
+        folder: The model's folder.
+        modules: The model's steps.
+        dimension: Length of a pooled embedding; None does not check whether the first step fits
             that length.
 
     Raises:
-        ExportError: A file cannot be read, or the steps do not belong together.
+        ExportError: A file cannot be read, or the steps do not fit together.
     """
     steps: list[nn.Module] = []
     for kind, path in modules.after:
@@ -361,7 +363,7 @@ def read_steps(folder: Path, modules: Modules, dimension: int | None = None) -> 
         width = {"Dense": "in_features", "LayerNorm": "dimension"}.get(kind)
         if width is not None and getattr(step, width) != (dimension or getattr(step, width)):
             raise ExportError(
-                f"{path} is for {getattr(step, width)} numbers, and its input has {dimension}"
+                f"{path} must have {getattr(step, width)} dimensions as its input, not {dimension}"
             )
         dimension = getattr(step, "out_features", dimension)
         steps.append(step)
@@ -369,24 +371,24 @@ def read_steps(folder: Path, modules: Modules, dimension: int | None = None) -> 
 
 
 def _read_step(folder: Path, kind: str, path: str) -> Any:  # noqa: ANN401  # one of the library's
-    """Read a step on embeddings.
+    """Read a step that works on embeddings.
 
     Args:
-        folder: The model's.
-        kind: The library's class of it, such as ``Dense``.
-        path: Its folder in the model's.
+        folder: The model's folder.
+        kind: The library's class of the step, such as ``Dense``.
+        path: The step's folder in the model's folder.
 
     Raises:
-        ExportError: A file cannot be read, or the step is not of embeddings.
+        ExportError: A file cannot be read, or the step does not work on embeddings.
     """
     with reading_part(path or kind):
         settings = read_object(folder / path / CONFIGURATION) or {}
         activation = settings.get("activation_function") or "torch."
         if not str(activation).startswith("torch."):
-            raise ExportError(f"{path} names {activation}, code of the model's own")
+            raise ExportError(f"{path} names {activation}, which is custom code of the model")
         places = {settings.get(f"module_{end}_name") for end in ("input", "output")}
         if places - {None, "sentence_embedding"}:
-            raise ExportError(f"{path} is for states of tokens, and cannot be exported")
+            raise ExportError(f"{path} works on the states of tokens, so it cannot be exported")
         step = getattr(steps_of_library, kind).load(str(folder / path), local_files_only=True)
     return step.eval()
 
@@ -394,23 +396,23 @@ def _read_step(folder: Path, kind: str, path: str) -> Any:  # noqa: ANN401  # on
 def read_pooling(
     folder: Path, modules: Modules, dimension: int
 ) -> str | Pooling | AttentionPooling:
-    """Read how a model pools; a plain transformer by the mean.
+    """Read how a model pools; a plain transformer pools by the mean.
 
     Args:
-        folder: The model's.
-        modules: Its steps.
+        folder: The model's folder.
+        modules: The model's steps.
         dimension: Length of a token's state.
 
     Raises:
-        ExportError: Its files cannot be read, or do not belong together.
+        ExportError: The files cannot be read, or do not fit together.
     """
     if modules.pooling is None:
         beside = sorted(path.parent.name for path in folder.glob(f"*Pooling/{CONFIGURATION}"))
         if modules.listed or beside:
             found = f"{MODULES} names no pooling" if modules.listed else f"has no {MODULES}"
             raise ExportError(
-                f"{found}{', but a folder ' * bool(beside)}{', '.join(beside)}: complete the "
-                "folder, or choose with --pooling"
+                f"{found}{', but a folder ' * bool(beside)}{', '.join(beside)}; complete the "
+                "folder, or choose a pooling with --pooling"
             )
         return "mean"
     kind = AttentionPooling if modules.attention else Pooling
@@ -420,18 +422,20 @@ def read_pooling(
         pooling = kind.load(str(folder / modules.pooling), local_files_only=True)
         width = pooling.projection.in_features if modules.attention else pooling.embedding_dimension
         if not getattr(pooling, "include_prompt", True):
-            raise ValueError("it leaves out the tokens of prompts, which a device does not know")
+            raise ValueError("it leaves out the tokens of prompts, which devices do not support")
         if width != dimension:
-            raise ValueError(f"it is for states of {width} numbers, the model's have {dimension}")
+            raise ValueError(
+                f"it must be for states of {dimension} dimensions, as the model has, not {width}"
+            )
     return pooling
 
 
 def _check_modes(settings: Any) -> None:  # noqa: ANN401  # JSON is of any type
-    """Check that the library knows every mode that a pooling's file switches on.
+    """Check that the library supports every mode that a pooling's file switches on.
 
     Raises:
-        AttributeError: It is no object.
-        ValueError: The library would take the mean instead.
+        AttributeError: The settings are not an object.
+        ValueError: The library would use the mean instead of the mode.
     """
     switches = {
         name.removeprefix("pooling_mode_"): value
@@ -442,28 +446,32 @@ def _check_modes(settings: Any) -> None:  # noqa: ANN401  # JSON is of any type
              for end in ("", "_token", "_tokens")}  # fmt: skip
     unknown = [name for name, value in switches.items() if value and name not in known]
     if unknown or (switches and "pooling_mode" not in settings and not any(switches.values())):
-        raise ValueError(f"its mode is {unknown[0] if unknown else 'none of all'}")
+        raise ValueError(
+            f"unsupported pooling mode {unknown[0]!r}"
+            if unknown
+            else "no pooling mode is switched on"
+        )
 
 
 def read_settings(folder: Path, modules: Modules) -> SentenceSettings:
-    """Read sentence-transformers' settings of a model's texts and embeddings.
+    """Read sentence-transformers' settings for a model's texts and embeddings.
 
     Args:
-        folder: The model's.
-        modules: Its steps.
+        folder: The model's folder.
+        modules: The model's steps.
 
     Raises:
-        ExportError: The texts are read in a way that cannot be exported.
+        ExportError: Texts are read in a way that cannot be exported.
     """
     model = read_object(folder / PROMPTS) or {}
     with reading_part(PROMPTS):
         prompts = {name: str(text or "") for name, text in (model.get("prompts") or {}).items()}
         default = model.get("default_prompt_name")
         if default is not None and default not in prompts:
-            raise ValueError(f"there is no prompt {default!r}, its default")
+            raise ValueError(f"the default prompt {default!r} does not exist")
         cut = model.get("truncate_dim")
         if cut is not None and (type(cut) is not int or cut < 1):
-            raise ValueError("truncate_dim is not a whole number from 1")
+            raise ValueError("truncate_dim must be a whole number of at least 1")
     names = [(modules.transformer and f"{modules.transformer}/{n}") or n for n in SENTENCE_SETTINGS]
     name = next((name for name in names if (folder / name).is_file()), names[0])
     settings = read_object(folder / name) or {}
@@ -475,12 +483,12 @@ def read_settings(folder: Path, modules: Modules) -> SentenceSettings:
     valid_length = longest is None or (type(longest) is int and longest > 0)
     if not valid_length or lowercase not in (None, True, False):
         wrong = "do_lower_case" if valid_length else "max_seq_length"
-        raise ExportError(f"{name} sets {wrong} to a value that is not valid; correct it there")
+        raise ExportError(f"{name} sets {wrong} to an invalid value; correct it there")
     for key, value in settings.items():
         if value not in (None, {}, [], *_NEUTRAL.get(key, ())):
             raise ExportError(
                 f"{name} sets {key} to {json.dumps(value)[:80]}, which cannot be exported; to "
-                "export without it, remove it there"
+                "export without this setting, remove it there"
             )
     return SentenceSettings(
         longest=longest,
@@ -492,16 +500,18 @@ def read_settings(folder: Path, modules: Modules) -> SentenceSettings:
 
 
 def not_kept(name: str, statement: str, ignore: Collection[str]) -> dict[str, str]:
-    """A setting that no bundle keeps, by its name, if the vendor leaves it out on purpose.
+    """Return a setting that no bundle stores, by its name, if the vendor ignores it.
 
     Args:
-        name: The setting's.
-        statement: What it does, and in which file.
-        ignore: See ``ModelSource``.
+        name: The setting's name.
+        statement: What the setting does, and in which file.
+        ignore: The settings that the vendor ignores; see ``ModelSource``.
 
     Raises:
-        ExportError: It is not left out on purpose.
+        ExportError: The setting is not ignored.
     """
     if name in ignore:
         return {name: f"{statement}; the bundle does not"}
-    raise ExportError(f"{statement}, which cannot be exported; --ignore {name} exports without it")
+    raise ExportError(
+        f"{statement}, which cannot be exported; to export without it, add --ignore {name}"
+    )

@@ -26,7 +26,7 @@ from fala_export.recipe.settings import (
 )
 
 _GRAPHS = ("model.onnx", "encoder_model.onnx")
-"""Names of an exported graph in full precision; those in another have longer ones."""
+"""Names of a graph exported in full precision; graphs in other precisions have longer names."""
 
 
 def load(
@@ -40,24 +40,25 @@ def load(
 ) -> Encoder:
     """Load a model of any form: a transformer, an exported graph, or static embeddings.
 
-    A folder with weights and graphs is loaded by its weights. Of several graphs the one in full
-    precision is taken.
+    A folder with weights and graphs is loaded by its weights. If there are several graphs, the
+    graph in full precision is used.
 
     Args:
-        model: A folder, a name on the hub, or an ONNX file; with settings of a model's files.
-        pooling: ``"own"``, the pooling of the model's files, or a mode in its place; ``"layers"``
-            (``LayerPooling``), or ``"attention"``, which is to be trained. None takes
-            ``"layers"`` for a transformer where nothing needs its own pooling, and else ``"own"``.
+        model: A folder, a name on the hub, or an ONNX file, with settings of a model's files.
+        pooling: ``"own"`` (the pooling of the model's files), another mode, ``"layers"``
+            (``LayerPooling``), or ``"attention"``, which must be trained. If None, ``"layers"`` is
+            used for a transformer unless something needs its own pooling, and otherwise ``"own"``.
         options: The options of a later export: the length of graphs, and whether adapters need the
             model's own pooling.
-        tokenizer: The ``tokenizer.json`` of an ONNX file; None takes the one beside it.
-        seed: Draws the weights of an untrained attention.
-        like: A bundle that the transformer was exported as: it embeds as the bundle does, whatever
-            the other settings are.
+        tokenizer: The ``tokenizer.json`` of an ONNX file; if None, the file in the same folder is
+            used.
+        seed: Seed for the weights of an untrained attention.
+        like: A bundle that was exported from the transformer. The encoder embeds as this bundle
+            does, whatever the other settings are.
 
     Raises:
-        ExportError: See ``load_transformer``, ``load_onnx`` and ``load_static``; or the model is
-            not the bundle's.
+        ExportError: The model cannot be loaded; see ``load_transformer``, ``load_onnx`` and
+            ``load_static``. Or the bundle was not exported from it.
     """
     if not isinstance(model, ModelSource):
         model = ModelSource(model if isinstance(model, str) else fspath(model))
@@ -103,18 +104,18 @@ def _load_graph(
 
 
 def _check_graph(model: ModelSource, pooling: AnyPooling | None) -> None:
-    """Check that nothing is asked for that only a transformer has."""
+    """Check that no option is set that only a transformer has."""
     if model.layers is not None:
-        raise ExportError("layers = N and --layers are for a transformer's folder with its weights")
+        raise ExportError("layers = N and --layers need a transformer's folder with its weights")
     if pooling == "attention":
-        raise ExportError('pooling = "attention" is of a transformer with its weights')
+        raise ExportError('pooling = "attention" needs a transformer with its weights')
 
 
 def _load_like(bundle: Bundle, model: ModelSource) -> Encoder:
-    """Load the transformer that a bundle was exported from, to embed as the bundle does."""
+    """Load the transformer that a bundle was exported from, and embed as the bundle does."""
     details = bundle.manifest.details
     pooling = details.get("pooling")
-    # Any other pooling has weights or settings, which the model's own files hold.
+    # Any other pooling has weights or settings, which are in the model's own files.
     named = pooling if pooling in get_args(FrozenPooling) else "own"
     not_kept, cut, layers = (details.get(name) for name in ("not_kept", "cut", "layers"))
     not_kept = not_kept if isinstance(not_kept, dict) else {}
@@ -124,7 +125,7 @@ def _load_like(bundle: Bundle, model: ModelSource) -> Encoder:
         layers=max(layers) if isinstance(layers, list) and layers else None,
     )  # fmt: skip
     encoder = load_transformer(model, named, ExportOptions())
-    # The bundle's tokenizer has the prompt, too.
+    # The bundle's tokenizer also has the prompt.
     tokenizer, prompt = bundle.read(TOKENIZER), str(details.get("prompt") or "")
     if isinstance(details.get("tokens"), int):
         with naming(str(model.source)):
@@ -135,15 +136,15 @@ def _load_like(bundle: Bundle, model: ModelSource) -> Encoder:
         encoder.end.normalize = details["normalized"]
     if encoder.end.dimension != bundle.manifest.dimension:
         raise ExportError(
-            f"{model.source}: not the model that {bundle.path} was exported from: it has "
-            f"{counted(encoder.end.dimension, 'dimension')}, and the bundle "
+            f"{model.source} is not the model that {bundle.path} was exported from, because it "
+            f"has {counted(encoder.end.dimension, 'dimension')}, and the bundle has "
             f"{bundle.manifest.dimension}"
         )
     return encoder
 
 
 def _graphs(folder: Path) -> list[Path]:
-    """The ONNX files of a model's folder, and of its folder ``onnx``."""
+    """Return the ONNX files of a model's folder and of its folder ``onnx``."""
     return sorted(file for place in (folder, folder / "onnx") for file in place.glob("*.onnx"))
 
 
@@ -152,4 +153,6 @@ def _choose(folder: Path, graphs: list[Path]) -> Path:
     if named or len(graphs) == 1:
         return [*named, *graphs][0]
     names = ", ".join(file.relative_to(folder).as_posix() for file in graphs)
-    raise ExportError(f"has {names}: name one of these files, and its tokenizer with --tokenizer")
+    raise ExportError(
+        f"has several graphs, {names}; name one of these files, and its tokenizer with --tokenizer"
+    )

@@ -1,4 +1,4 @@
-"""Load an encoder that was exported elsewhere: an ONNX file, and its model's files beside it."""
+"""Load an encoder that another tool exported: an ONNX file, with its model's files next to it."""
 
 from __future__ import annotations
 
@@ -42,11 +42,12 @@ from fala_export.recipe.settings import ModelSource
 
 _IDS, _MASK = INPUTS
 _STATES = ("last_hidden_state", "token_embeddings")
-_UNTRAINED = "pooler_output"  # of BERT's pre-training; the embedding of hardly any encoder
-_SCORES = "logits"  # of a classifier or a language model, by the usual name
+# This output belongs to BERT's pre-training and is hardly ever an encoder's embedding.
+_UNTRAINED = "pooler_output"
+_SCORES = "logits"  # This is the usual name of a classifier's or a language model's output.
 # Models whose positions begin after the padding token's id.
 _PAST_PADDING = ("camembert", "mpnet", "roberta", "xlm-roberta")
-_UNIT = 1e-3  # tolerance of an embedding's length, if embeddings are scaled to 1
+_UNIT = 1e-3  # Tolerance of an embedding's length when checking whether embeddings are scaled to 1.
 _FEATURES = "optimum-cli export onnx --task feature-extraction"
 
 
@@ -59,34 +60,36 @@ def load_onnx(
 ) -> Encoder:
     """Load an ONNX file that returns a text's embedding, or the states of its tokens.
 
-    The model's files beside it, or beside its folder ``onnx``, say how texts are read, and how
-    states become an embedding.
+    The model's files in the same folder, or in the folder above ``onnx``, say how texts are read,
+    and how states become an embedding.
 
     Args:
-        path: The file; its inputs are ``input_ids``, ``attention_mask`` and perhaps
+        path: The file, whose inputs are ``input_ids``, ``attention_mask`` and optionally
             ``token_type_ids`` and ``position_ids``.
         model: The vendor's settings of the model's files.
-        pooling: A mode that pools the states of the tokens; None takes the file's last embedding,
-            or where it has none the pooling of the files beside it, or the mean.
-        max_length: Tokens of a text that are read; None takes 128, or the lower limit in the files
-            beside it.
-        tokenizer: Its ``tokenizer.json``; None takes the one beside it.
+        pooling: A mode that pools the states of the tokens; if None, the file's last embedding is
+            used, or, if it has none, the pooling of the model's files, or the mean.
+        max_length: Number of tokens of a text that are read; if None, 128, or the lower limit in
+            the model's files.
+        tokenizer: The model's ``tokenizer.json``; if None, the file in the same folder is used.
 
     Raises:
-        ExportError: One of the files cannot be read, or they do not belong together, or the graph
-            is not one of an encoder, or an embedding cannot be exported as the files describe it.
+        ExportError: A file cannot be read, the files do not fit together, the graph is not an
+            encoder's, or an embedding cannot be exported as the files describe it.
     """
     with naming(str(path)):
         if pooling == LAYERS:
-            raise ExportError("an ONNX file returns no inner layers; export the folder")
+            raise ExportError(
+                "an ONNX file does not return inner layers; export the model's folder instead"
+            )
         folder = path.parent.parent if path.parent.name == "onnx" else path.parent
         if tokenizer is None:
             places = [place / TOKENIZER[0] for place in (folder, path.parent)]
             tokenizer = next((place for place in places if place.is_file()), None)
         if tokenizer is None:
             raise ExportError(
-                f"has no {TOKENIZER[0]} beside it: save its tokenizer there with transformers, or "
-                "name it with --tokenizer"
+                f"has no {TOKENIZER[0]} in its folder; save its tokenizer there with "
+                "transformers, or name it with --tokenizer"
             )
         files = ModelFiles.read(folder, read_modules(folder), model)
         return _load(path, files, tokenizer, pooling, max_length)
@@ -108,13 +111,15 @@ def _load(
     default = min(most, own.get("max_length") or DEFAULT_LENGTH, DEFAULT_LENGTH)
     longest = default if max_length is None else max_length
     if not 0 < longest <= most:
-        raise ExportError(f"the model reads 1 to {most} tokens of a text, not {longest}")
+        raise ExportError(
+            f"the model reads 1 to {most} tokens of a text, not {longest}; set --max-length"
+        )
     original = read_graph(path)
     _check_inputs(original)
     model = normal_form(original)
     runner = _open(original, model)
     last = max(reader.get_vocab(with_added_tokens=True).values())
-    # The largest token id at full length: a file that runs these texts runs any.
+    # The test uses the largest token id at full length: a file that runs these texts runs any text.
     values = run_graph(runner, np.full((2, longest), last), first)
     output, end = _choose_output(values, files, config, pooling, longest)
     files.cut(end)
@@ -130,7 +135,7 @@ def _load(
 
 
 def _first_position(config: Mapping[str, Any]) -> int:
-    """The position of a text's first token, as a model's configuration counts."""
+    """Return the position of a text's first token, as a model's configuration counts."""
     if config.get("model_type") not in _PAST_PADDING:
         return 0
     return int(config.get("pad_token_id") or 0) + 1
@@ -139,7 +144,7 @@ def _first_position(config: Mapping[str, Any]) -> int:
 def _most_tokens(
     config: Mapping[str, Any], longest: int | None, tokenizer: Mapping[str, Any]
 ) -> int:
-    """The lowest limit of a text's tokens in a model's files, positions before them included."""
+    """Return the lowest limit of tokens in a model's files, including reserved positions."""
     limits = [
         config.get("max_position_embeddings", config.get("n_positions")),
         longest or tokenizer.get("model_max_length"),
@@ -150,7 +155,7 @@ def _most_tokens(
 
 
 def _is_limit(value: object) -> bool:
-    """Whether a setting limits anything: some files have none, -1, or the largest of floats."""
+    """Return whether a setting is a limit: some files have none, -1, or the largest float."""
     return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
 
@@ -161,14 +166,14 @@ def _choose_output(
     pooling: str | None,
     length: int,
 ) -> tuple[str, Ending]:
-    """The output to take, and what follows it up to the embedding.
+    """Choose the output to use, and what follows it up to the embedding.
 
     Args:
         values: The outputs of two texts.
         files: The model's files.
         config: The model's configuration.
-        pooling: The vendor's choice; None takes that of the files.
-        length: Tokens of each text.
+        pooling: The vendor's choice; if None, the pooling of the files is used.
+        length: Number of tokens of each text.
     """
     folder, listed = files.folder, files.modules
     floats = {name: value for name, value in values.items() if value.dtype.kind == "f"}
@@ -202,21 +207,21 @@ def _choose_output(
             return name, Ending(None, width, steps=steps, normalize=listed.normalize)
         if not states:
             raise ExportError(
-                "the files beside it list steps with weights, and nothing shows whether its "
-                "embedding is from before or after them: export the states of the tokens"
+                "its model's files list steps with weights, and nothing shows whether its "
+                "embedding comes before or after them; export the states of the tokens"
             )
     if not states:
         wanted = (
             "the state of each token" if pooling else "an embedding, or the state of each token"
         )
-        of_head = f", but those of {heads[0]}" if heads else ""
+        of_head = f"; they are those of {heads[0]}" if heads else ""
         raise ExportError(
-            f"none of its outputs ({', '.join(values)}) is {wanted}{of_head}: export its features "
+            f"no output ({', '.join(values)}) is {wanted}{of_head}; export its features "
             f"({_FEATURES})"
         )
     decodes = config.get("is_decoder") or config.get("is_encoder_decoder")
     if pooling is None and not listed.listed and decodes:
-        raise ExportError(f"{CONFIGURATION} is of a model that decodes: choose with --pooling")
+        raise ExportError(f"{CONFIGURATION} describes a decoder; choose a pooling with --pooling")
     width = floats[states[0]].shape[2]
     pooler = pooling or read_pooling(folder, listed, width)
     if isinstance(pooler, str):
@@ -227,39 +232,39 @@ def _choose_output(
 
 
 def _given(model: ModelProto) -> list[onnx.ValueInfoProto]:
-    """The inputs of a graph that have no default."""
+    """Return the inputs of a graph that have no default."""
     defaults = {tensor.name for tensor in model.graph.initializer}
     return [value for value in model.graph.input if value.name not in defaults]
 
 
 def _check_inputs(model: ModelProto) -> None:
-    """Check that a graph takes what an encoder does, of any length."""
+    """Check that a graph has an encoder's inputs, with free lengths."""
     given = _given(model)
     names = {value.name for value in given}
     if not {_IDS, _MASK} <= names <= GRAPH_INPUTS:
         raise ExportError(
-            f"its inputs are {', '.join(sorted(names))}; those of an encoder are {_IDS}, {_MASK} "
-            "and perhaps token_type_ids and position_ids: export its features, without past keys "
-            f"and values ({_FEATURES})"
+            f"its inputs are {', '.join(sorted(names))}, but an encoder's must be {_IDS}, "
+            f"{_MASK} and optionally token_type_ids and position_ids; export its features, "
+            f"without past keys and values ({_FEATURES})"
         )
     for value in given:
         kind = value.type.tensor_type
         if kind.elem_type not in INPUT_KINDS:
             name = TensorProto.DataType.Name(kind.elem_type).lower()
-            raise ExportError(f"its input {value.name} is of type {name}; it should be int64")
+            raise ExportError(f"its input {value.name} must be of type int64, not {name}")
         fixed = [axis.dim_value for axis in kind.shape.dim if axis.HasField("dim_value")]
         if value.name in (_IDS, _MASK) and fixed:
             raise ExportError(
-                f"its input {value.name} has an axis of the fixed length {fixed[-1]}: export it "
+                f"its input {value.name} has an axis of the fixed length {fixed[-1]}; export it "
                 "with dynamic axes for the texts and their tokens"
             )
 
 
 def _open(original: ModelProto, model: ModelProto) -> InferenceSession:
-    """Open a file as it is, or in float32 where a processor does not run it in half precision."""
+    """Open a file as it is, or in float32 if the processor does not run it in half precision."""
     try:
         return session(original)
-    except Exception:  # onnxruntime has no base class for its errors
+    except Exception:  # onnxruntime has no base class for its errors.
         try:
             return session(model)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""From a torch encoder to one ONNX graph."""
+"""Export a torch encoder to one ONNX graph."""
 
 from __future__ import annotations
 
@@ -25,44 +25,46 @@ INPUTS = ("input_ids", "attention_mask")
 """Names of a graph's inputs."""
 
 OPSET = 18
-"""Version of ONNX's operators; onnxruntime supports it since 1.14."""
+"""Version of ONNX's operators, which onnxruntime has supported since 1.14."""
 
-_OUTPUT = "text_embedding"  # while it is traced: inner values have the names of torch's functions
+# This is the output's name while tracing, when inner values have the names of torch's functions.
+_OUTPUT = "text_embedding"
 _COLOUR = re.compile(r"\x1b\[\d+m")
 
 
 def weight_bytes(module: nn.Module) -> int:
-    """Size of a module's weights in float32, without a pooler that no embedding uses."""
-    weights = dict(module.named_parameters())  # those that modules share once
+    """Return the size of a module's weights in float32, without a pooler that no embedding uses."""
+    weights = dict(module.named_parameters())  # Weights that modules share are counted once.
     return sum(4 * weights[name].numel() for name in weights if "pooler." not in name)
 
 
 def check_weights(size: int) -> None:
-    """Check that a model's weights fit a bundle, and their graph the temporary folder.
+    """Check that a model's weights fit into a bundle, and their graph into the temporary folder.
 
     Args:
-        size: In bytes, in float32.
+        size: Size of the weights in bytes, in float32.
 
     Raises:
-        ExportError: They do not.
+        ExportError: The weights do not fit.
     """
     if size * min(SHARES.values()) >= LARGEST:
         raise ExportError(
-            f"{size / 1e9:.1f} GB of weights are too large: the file in a bundle ends at 2 GB"
+            f"{size / 1e9:.1f} GB of weights are too large, because a file in a bundle can have "
+            "at most 2 GB"
         )
-    if size >= LARGEST:  # the runtime reads such a graph from files
+    if size >= LARGEST:  # The runtime reads such a graph from files.
         check_room(size, Path(tempfile.gettempdir()))
 
 
 def encoder_graph(encoder: SentenceEncoder) -> ModelProto:
     """Trace an encoder into a graph from token ids to one embedding per text.
 
-    The inputs are ``input_ids`` and ``attention_mask``, int64 of shape (n, length), both
-    dynamic. Token types are not an input: a single text has the first type only, which the
-    models take by default. The output is ``embedding``, float32 of shape (n, dim).
+    The inputs are ``input_ids`` and ``attention_mask``, int64 of shape (n, length), both dynamic.
+    Token types are not an input, because a single text has only the first type, which the models
+    use by default. The output is ``embedding``, float32 of shape (n, dim).
 
     Args:
-        encoder: In evaluation mode.
+        encoder: The encoder, in evaluation mode.
 
     Returns:
         The ONNX model, without external data.
@@ -71,13 +73,14 @@ def encoder_graph(encoder: SentenceEncoder) -> ModelProto:
         ExportError: The model cannot be traced.
     """
     check_weights(weight_bytes(encoder))
-    # Two tensors: an input that is given twice would become one input.
+    # There must be two tensors, because an input that is passed twice would become one input.
     tokens, mask = (torch.ones((2, 8), dtype=torch.long) for _ in range(2))
     transformer = encoder.transformer
     own = transformer.config._attn_implementation
     try:
         with quiet():
-            # Fused attention has another order of axes in some families, which no graph has.
+            # In some families, fused attention has another order of axes, which graphs do not
+            # support.
             transformer.set_attn_implementation("eager")
         graph = trace(encoder, {INPUTS[0]: tokens, INPUTS[1]: mask}, [_OUTPUT])
     finally:
@@ -92,12 +95,13 @@ def trace(
     outputs: Sequence[str],
     opset: int = OPSET,
 ) -> ModelProto:
-    """Trace a module of torch.
+    """Trace a torch module.
 
     Args:
-        module: In evaluation mode.
-        inputs: Its arguments, by the name of the graph's input. The number of texts,
-            and of their tokens, is free: the first axis, and the second one of ids and states.
+        module: The module, in evaluation mode.
+        inputs: The module's arguments, by the name of the graph's input. The number of texts and
+            the number of their tokens are free: the first axis, and the second axis of ids and
+            states.
         outputs: Names of the graph's outputs.
         opset: Version of the graph's operators.
 
@@ -119,17 +123,17 @@ def trace(
                 dynamo=True,
                 verbose=False,
             )
-    except Exception as error:  # tracing runs the model's code, which may raise anything
+    except Exception as error:  # Tracing runs the model's code, which may raise anything.
         raise ExportError(
-            f"the model cannot be traced to ONNX: {_reason(error)}; if another tool can, give its "
-            "file"
+            f"the model cannot be traced to ONNX: {_reason(error)}; if another tool can export "
+            "it, use that tool's file"
         ) from error
     graph: ModelProto = program.model_proto
     return graph
 
 
 def with_embedding(graph: ModelProto, value: str, dimension: int) -> ModelProto:
-    """A graph whose one output is a value of it, called ``embedding``, shape (n, dimension)."""
+    """Return a graph whose only output is one of its values, as ``embedding``, (n, dimension)."""
     del graph.graph.output[:]
     edit = GraphEdit(graph)
     for node in edit.source:
@@ -139,7 +143,7 @@ def with_embedding(graph: ModelProto, value: str, dimension: int) -> ModelProto:
 
 
 def _share_equal(graph: GraphProto) -> None:
-    """Let equal weights be one: the exporter turns a weight that layers share for each of them."""
+    """Merge equal weights, because the exporter converts a shared weight once for each layer."""
     first: dict[tuple[int, tuple[int, ...], bytes], str] = {}
     names: dict[str, str] = {}
     for tensor in graph.initializer:
@@ -152,7 +156,7 @@ def _share_equal(graph: GraphProto) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """The first line of what a tracer's error was caused by."""
+    """Return the first line of the error that caused a tracer's error."""
     while error.__cause__ is not None:
         error = error.__cause__
     return _COLOUR.sub("", first_line(error))

@@ -1,4 +1,4 @@
-"""Read ONNX files of any exporter, in the one form that this package edits and quantizes."""
+"""Read ONNX files of any exporter in the one form that this package edits and quantizes."""
 
 from __future__ import annotations
 
@@ -26,30 +26,31 @@ from fala_export.graph.quantization.weights import HALF, stored_precision
 from fala_export.models.folder import LFS_POINTER
 from fala_export.models.onnx_graph import OPSET, check_weights
 
-_NIBBLES = (TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1)  # two in a byte
-_TYPES = ("to", "output_dtype", "dtype")  # attributes that name a type of numbers
-_RUNTIME = "fala.runtime"  # domain of operators that an older version does not have
-_LARGE = 1 << 12  # numbers of a constant that is worth two bytes each
+# These types have two numbers in a byte.
+_NIBBLES = (TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1)
+_TYPES = ("to", "output_dtype", "dtype")  # These attributes name a type of numbers.
+_RUNTIME = "fala.runtime"  # The domain of operators that older versions do not have.
+_LARGE = 1 << 12  # Number of entries from which a constant is worth storing in two bytes each.
 _LONGEST_NAME = 80
 
 
 def read_graph(path: Path) -> ModelProto:
-    """Read an ONNX file, with the weights that it keeps in files beside it.
+    """Read an ONNX file, including the weights that it stores in separate files.
 
     Args:
-        path: The file.
+        path: The ONNX file.
 
     Returns:
-        The graph as the file has it, its weights inside.
+        The graph as the file has it, with its weights inside.
 
     Raises:
-        ExportError: It cannot be read; or its weights are too large, missing, incomplete, or
+        ExportError: The file cannot be read, or its weights are too large, missing, incomplete, or
             outside its folder.
     """
     check_pointer(path)
     try:
         model = onnx.load(path, load_external_data=False)
-    except Exception as error:  # of protocol buffers
+    except Exception as error:  # protocol buffers raise errors of several kinds.
         raise ExportError(f"cannot be read as ONNX: {first_line(error)}") from error
     graphs = [model.graph, *(graph for function in model.functions for graph in _inner(function))]
     tensors = [tensor for graph in graphs for tensor in _tensors(graph)]
@@ -61,10 +62,10 @@ def read_graph(path: Path) -> ModelProto:
 
 
 def check_pointer(path: Path) -> None:
-    """Check that a file is not only a pointer of Git LFS.
+    """Check that a file is not only a Git LFS pointer.
 
     Raises:
-        ExportError: It is, or it cannot be read.
+        ExportError: The file is a pointer, or cannot be read.
     """
     try:
         with path.open("rb") as stream:
@@ -72,20 +73,22 @@ def check_pointer(path: Path) -> None:
     except OSError as error:
         raise ExportError(f"{path.name} cannot be read: {error.strerror or error}") from error
     if pointer:
-        raise ExportError(f"{path.name} only points to the weights: run git lfs pull there")
+        raise ExportError(f"{path.name} is only a Git LFS pointer; run git lfs pull in its folder")
 
 
 def _read_outside(tensor: TensorProto, folder: Path) -> None:
     """Read the numbers of a tensor from the file that it names."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     name = entries.get("location", "")
-    place = PureWindowsPath(name)  # also takes slashes
+    place = PureWindowsPath(name)  # PureWindowsPath also accepts slashes.
     shown = f"{name!r:.{_LONGEST_NAME}}"
     if not place.parts or place.anchor or name.startswith("/") or ".." in place.parts:
-        raise ExportError(f"keeps weights in {shown}, which is outside its folder")
+        raise ExportError(f"stores weights in {shown}, which is outside its folder")
     file = folder.joinpath(*place.parts)
     if not file.is_file():
-        raise ExportError(f"keeps weights in {shown}, which is not beside it: copy that file, too")
+        raise ExportError(
+            f"stores weights in {shown}, which is not in its folder; copy that file there as well"
+        )
     check_pointer(file)
     count = prod(tensor.dims)
     width = helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
@@ -96,8 +99,8 @@ def _read_outside(tensor: TensorProto, folder: Path) -> None:
         offset, length = -1, -1
     if offset < 0 or length != size or offset + size > file.stat().st_size:
         raise ExportError(
-            f"does not find the weights of {tensor.name!r:.{_LONGEST_NAME}} in {shown}: the file "
-            "is of another model, or incomplete"
+            f"the weights of {tensor.name!r:.{_LONGEST_NAME}} are not in {shown}; the file "
+            "belongs to another model, or is incomplete"
         )
     with file.open("rb") as stream:
         stream.seek(offset)
@@ -107,29 +110,29 @@ def _read_outside(tensor: TensorProto, folder: Path) -> None:
 
 
 def normal_form(model: ModelProto) -> ModelProto:
-    """Bring a graph of any exporter into the form of our own.
+    """Convert a graph of any exporter to the form of our own graphs.
 
-    It has no local functions, ``OPSET`` at least, constants as initializers, weights where products
-    use them, and float32 for numbers in half precision. A quantized graph keeps its large tables in
+    It has no local functions, at least ``OPSET``, constants as initializers, weights where products
+    use them, and float32 instead of half precision. A quantized graph keeps its large tables in
     half precision, and computes with them in float32.
 
     Args:
-        model: From ``read_graph``; not changed.
+        model: A graph from ``read_graph``, which is not changed.
 
     Returns:
         A new model, with the same embeddings.
 
     Raises:
-        ExportError: Its operators cannot be converted to ``OPSET``.
+        ExportError: The operators cannot be converted to ``OPSET``.
     """
     quantized = stored_precision(model) in ("int8", "int4")
     try:
         result = inliner.inline_local_functions(model) if model.functions else _copy(model)
         if next(entry.version for entry in result.opset_import if not entry.domain) < OPSET:
             result = _converted(result)
-    except Exception as error:  # of the inliner, and of the converter
+    except Exception as error:  # The inliner and the converter raise errors of several kinds.
         raise ExportError(
-            f"its operators cannot be converted to version {OPSET}, export it with that opset: "
+            f"its operators cannot be converted to version {OPSET}; export it with that opset: "
             f"{first_line(error)}"
         ) from error
     graph = result.graph
@@ -140,14 +143,14 @@ def normal_form(model: ModelProto) -> ModelProto:
     inputs = [value for value in graph.input if value.name not in constants]
     del graph.input[:]
     graph.input.extend(inputs)
-    # Older runtimes on devices refuse versions of the format that they do not know.
+    # Older runtimes on devices reject versions of the format that they do not know.
     least = helper.find_min_ir_version_for(result.opset_import, ignore_unknown=True)
     result.ir_version = min(result.ir_version, max(least, 8))
     return result
 
 
 def _converted(model: ModelProto) -> ModelProto:
-    """Convert a graph to ``OPSET``; what ONNX Runtime's optimizer adds to older ones stays."""
+    """Convert a graph to ``OPSET``; additions of ONNX Runtime's optimizer to older graphs stay."""
     version = next(entry.version for entry in model.opset_import if not entry.domain)
     for node in model.graph.node:
         if not node.domain and not defs.has(node.op_type, version, ""):
@@ -171,7 +174,7 @@ def _copy(model: ModelProto) -> ModelProto:
 
 
 def _inner(holder: GraphProto | onnx.FunctionProto) -> Iterator[GraphProto]:
-    """A graph, and those inside its nodes."""
+    """Yield a graph and the graphs inside its nodes."""
     if isinstance(holder, GraphProto):
         yield holder
     for node in holder.node:
@@ -182,7 +185,7 @@ def _inner(holder: GraphProto | onnx.FunctionProto) -> Iterator[GraphProto]:
 
 
 def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
-    """The constants of a graph, and of those inside."""
+    """Yield the constants of a graph and of the graphs inside it."""
     for inner in _inner(graph):
         yield from inner.initializer
         for node in inner.node:
@@ -195,9 +198,9 @@ def _attribute_tensors(node: NodeProto) -> Iterator[TensorProto]:
 
 
 def _take_constants(graph: GraphProto, quantized: bool) -> None:
-    """Make constants of what tools compute from constants alone, where a product may use it."""
+    """Fold values that are computed only from constants, if a product may use them."""
     tensors = {tensor.name: tensor for tensor in graph.initializer}
-    folded: dict[tuple[str, ...], str] = {}  # layers may share a weight
+    folded: dict[tuple[str, ...], str] = {}  # Layers may share a weight.
     nodes: list[NodeProto] = []
     for node in [part for given in graph.node for part in _without_gemm(given, quantized)]:
         output = node.output[0]
@@ -216,7 +219,10 @@ def _take_constants(graph: GraphProto, quantized: bool) -> None:
 
 
 def _without_gemm(node: NodeProto, quantized: bool) -> list[NodeProto]:
-    """A node; or a product of matrices with a bias in two, as every other product is written."""
+    """Split a matrix product with a bias into two nodes, as every other product is written.
+
+    Other nodes are returned unchanged.
+    """
     settings = {part.name: helper.get_attribute_value(part) for part in node.attribute}
     plain = not settings.get("transA") and settings.get("alpha", 1) == settings.get("beta", 1) == 1
     if node.op_type != "Gemm" or node.domain or quantized or not plain:
@@ -236,7 +242,7 @@ def _without_gemm(node: NodeProto, quantized: bool) -> list[NodeProto]:
 def _constant(
     node: NodeProto, tensors: Mapping[str, TensorProto], quantized: bool
 ) -> TensorProto | None:
-    """The constant that a node computes; None of other nodes."""
+    """Return the constant that a node computes, or None for other nodes."""
     settings = {part.name: helper.get_attribute_value(part) for part in node.attribute}
     if node.op_type == "Constant":
         ((name, value),) = settings.items()
@@ -260,7 +266,7 @@ def _constant(
 
 
 def _wide(tensor: TensorProto) -> TensorProto:
-    """A tensor in half precision in float32."""
+    """Return a half-precision tensor in float32."""
     return numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float32), tensor.name)
 
 
@@ -268,8 +274,8 @@ def _widen(graph: GraphProto, *, keep: bool) -> None:
     """Compute in float32 what a graph computes in half precision.
 
     Args:
-        graph: The graph; those inside its nodes stay.
-        keep: Whether large constants stay as they are, and become float32 while they are loaded.
+        graph: The graph; graphs inside its nodes are not changed.
+        keep: Whether large constants are not changed, and are converted to float32 when loaded.
     """
     for tensor in graph.initializer:
         if tensor.data_type not in HALF:

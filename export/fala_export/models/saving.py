@@ -16,21 +16,21 @@ from fala_export.models.sentence_encoder import LAYERS
 
 
 def save_encoder(encoder: Encoder, folder: Path) -> None:
-    """Write a model for ``load``; without attention, sentence-transformers reads it, too.
+    """Write a model for ``load``; without attention, sentence-transformers can also read it.
 
     Args:
         encoder: A loaded or trained encoder.
-        folder: Created if missing.
+        folder: The folder, which is created if it does not exist.
 
     Raises:
-        ExportError: The encoder pools several layers, for which no folder has a form.
+        ExportError: The encoder pools several layers, which no folder can represent.
     """
     module, end = encoder.module, encoder.module.end
     if encoder.pooling == LAYERS:
         raise ExportError("a model that pools several layers cannot be saved as a folder")
     with without_bars():
         module.transformer.save_pretrained(folder)
-    # Written here: which classes of tokenizers there are changes with the library's version.
+    # The files are written here, because the library's tokenizer classes change with its version.
     tokenizer = Tokenizer.from_str(encoder.tokenizer.decode())
     tokenizer.save(str(folder / TOKENIZER[0]))
     settings = {
@@ -42,7 +42,7 @@ def save_encoder(encoder: Encoder, folder: Path) -> None:
     attention = encoder.pooling == "attention"
     pooling = "1_AttentionPooling" if attention else "1_Pooling"
     (folder / pooling).mkdir(exist_ok=True)
-    pooler: Any = end.pooler  # a module of sentence-transformers, which torch does not know
+    pooler: Any = end.pooler  # torch does not know modules of sentence-transformers.
     pooler.save(str(folder / pooling))
     steps = [
         ("", f"{TYPES}models.Transformer"),

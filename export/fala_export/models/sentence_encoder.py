@@ -1,7 +1,7 @@
-"""A transformer and its pooling as one torch module: the model that is trained and exported.
+"""Combine a transformer and its pooling in one torch module, which is trained and exported.
 
-Pooling is sentence-transformers' module; attention and layer pooling are ours, as the library has
-none.
+Pooling is sentence-transformers' module. Attention and layer pooling are defined here, because the
+library has neither.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from fala_export.base.errors import ExportError
 
-_ATTENTION_DIMENSION = 200  # of the queries in NRMS (Wu et al., EMNLP 2019), section 3.3
+_ATTENTION_DIMENSION = 200  # Length of the queries in NRMS (Wu et al., EMNLP 2019), section 3.3.
 _WEIGHTS = "model.safetensors"
 # Names of settings with a value for each layer: "layer_types", "attention_window".
 _EACH_LAYER = re.compile("layer|window")
@@ -58,7 +58,7 @@ class AttentionPooling(nn.Module):
 
     @classmethod
     def load(cls, folder: str, **_: object) -> AttentionPooling:
-        """Read the weights."""
+        """Read the weights from a folder."""
         state = load_file(Path(folder) / _WEIGHTS)
         pooling = cls(state["projection.weight"].shape[1], len(state["query"]))
         pooling.load_state_dict(state)
@@ -68,7 +68,7 @@ class AttentionPooling(nn.Module):
 class LayerPooling(nn.Module):
     """The mean states of a text's tokens in three layers, concatenated.
 
-    A pre-trained model's last layer serves its own task; inner layers keep more of the wording
+    A pre-trained model's last layer serves its own task, and inner layers keep more of the wording
     (Liu et al., "Linguistic Knowledge and Transferability of Contextual Representations", NAACL
     2019). The layers are a third, two thirds and the last. Each part has length 1, so that none
     outweighs the others.
@@ -84,10 +84,11 @@ class LayerPooling(nn.Module):
         self.pooling_output_dimension = dimension * len(self.layers)
 
     def forward(self, features: dict[str, Any]) -> dict[str, Any]:
-        """Pool ``all_layer_embeddings``, from the embeddings on, each (n, length, dim)."""
+        """Pool ``all_layer_embeddings``, from the input embeddings on, each (n, length, dim)."""
         mask = features["attention_mask"].unsqueeze(-1)
         states = [features["all_layer_embeddings"][layer] for layer in self.layers]
-        parts = [(mask * layer).sum(dim=1) for layer in states]  # with the direction of the mean
+        # Each sum has the direction of the mean.
+        parts = [(mask * layer).sum(dim=1) for layer in states]
         parts = [nn.functional.normalize(part, dim=1) for part in parts]
         return {**features, "sentence_embedding": torch.cat(parts, dim=1)}
 
@@ -96,15 +97,16 @@ Pooler: TypeAlias = Pooling | AttentionPooling | LayerPooling
 
 
 class Ending(nn.Module):
-    """From the states of texts' tokens to one embedding per text.
+    """The computation from the states of texts' tokens to one embedding per text.
 
     Args:
-        pooler: Pools the states; None where that is done before, and only the steps follow.
+        pooler: The module that pools the states; None if they are pooled already, and only the
+            steps follow.
         width: Length of a token's state, or of a pooled embedding.
         steps: Modules of sentence-transformers after the pooling, such as ``Dense``.
-        normalize: Whether embeddings are scaled to length 1 in the end.
-        cut: The embedding is the first numbers of what the steps return (Kusupati et al.,
-            "Matryoshka Representation Learning", NeurIPS 2022); None takes all.
+        normalize: Whether embeddings are finally scaled to length 1.
+        cut: Number of leading dimensions of the steps' result that are the embedding (Kusupati et
+            al., "Matryoshka Representation Learning", NeurIPS 2022); None uses all.
     """
 
     def __init__(
@@ -123,7 +125,7 @@ class Ending(nn.Module):
 
     @property
     def pooling(self) -> str:
-        """``"none"``, ``"attention"``, ``"layers"``, or the library's modes."""
+        """The pooling's name: ``"none"``, ``"attention"``, ``"layers"``, or the library's modes."""
         if self.pooler is None:
             return "none"
         if isinstance(self.pooler, AttentionPooling):
@@ -155,10 +157,11 @@ class Ending(nn.Module):
         """Pool the states of texts' tokens to embeddings (n, dim).
 
         Args:
-            states: Of the last layer, shape (n, length, width); pooled ones, (n, width), where
-                there is no pooling.
-            attention_mask: 1 where there is a token, shape (n, length).
-            layers: Of each layer, from the embeddings on; only ``LayerPooling`` needs them.
+            states: States of the last layer, shape (n, length, width); pooled states, (n, width),
+                if there is no pooling.
+            attention_mask: Mask that is 1 for each token, shape (n, length).
+            layers: States of each layer, starting with the input embeddings; only ``LayerPooling``
+                needs them.
         """
         features: dict[str, Any] = {"sentence_embedding": states}
         if self.pooler is not None:
@@ -178,12 +181,12 @@ class SentenceEncoder(nn.Module):
         transformer: A ``transformers`` encoder.
         pooling: ``"layers"``; a mode of sentence-transformers' ``Pooling``,
             such as ``"mean"`` (masked) or ``"cls"`` (the first token); or a module that pools.
-        normalize: See ``Ending``.
-        steps: See ``Ending``.
-        cut: See ``Ending``.
+        normalize: Whether embeddings are scaled to length 1; see ``Ending``.
+        steps: Modules after the pooling; see ``Ending``.
+        cut: Number of dimensions that are kept; see ``Ending``.
 
     Attributes:
-        end: What follows the transformer.
+        end: The computation that follows the transformer.
     """
 
     def __init__(
@@ -205,7 +208,7 @@ class SentenceEncoder(nn.Module):
         self.end = Ending(pooler, width, steps=steps, normalize=normalize, cut=cut)
 
     def pooled_by(self, pooling: str | Pooler) -> SentenceEncoder:
-        """The same transformer with another pooling, in evaluation mode."""
+        """Return the same transformer with another pooling, in evaluation mode."""
         end = self.end
         other = SentenceEncoder(
             self.transformer, pooling, end.normalize, steps=[*end.steps], cut=end.cut
@@ -223,11 +226,11 @@ class SentenceEncoder(nn.Module):
         """Embed texts.
 
         Args:
-            input_ids: Shape (n, length).
-            attention_mask: 1 where there is a token, same shape.
+            input_ids: Token ids, shape (n, length).
+            attention_mask: Mask that is 1 for each token, of the same shape.
 
         Returns:
-            Shape (n, dim).
+            The embeddings, shape (n, dim).
         """
         output = self.transformer(
             input_ids=input_ids,
@@ -241,38 +244,38 @@ class SentenceEncoder(nn.Module):
 
 
 def state_width(transformer: PreTrainedModel) -> int:
-    """Length of the state of a token."""
+    """Return the length of a token's state."""
     return int(transformer.config.get_text_config().hidden_size)
 
 
 def layer_count(config: PretrainedConfig) -> int:
-    """The number of a transformer's layers; 0 where its configuration has none."""
+    """Return a transformer's number of layers, or 0 if its configuration has no such number."""
     return int(getattr(config.get_text_config(), "num_hidden_layers", 0))
 
 
 def keep_layers(config: PretrainedConfig, kept: int) -> bool:
-    """Let a configuration be that of a transformer's first layers: only these are loaded.
+    """Change a configuration so that only a transformer's first layers are loaded.
 
     Args:
-        config: Changed in place.
-        kept: Number of layers.
+        config: The configuration, which is changed in place.
+        kept: Number of layers to keep.
 
     Returns:
-        Whether it had more.
+        Whether the transformer had more layers.
 
     Raises:
-        ExportError: There are not so many layers, or the family has no such number.
+        ExportError: The model has fewer layers, or its family has no number of layers.
     """
     layers, text = layer_count(config), config.get_text_config()
     if kept > layers:
-        raise ExportError(f"the model has {layers} layers, and cannot be cut after layer {kept}")
+        raise ExportError(f"the model has {layers} layers, so it cannot be cut after layer {kept}")
     if kept == layers:
         return False
     for name, value in vars(text).copy().items():
         if isinstance(value, list) and len(value) == layers and _EACH_LAYER.search(name):
             setattr(text, name, value[:kept])
-    # Where a family's number is the sum of others', it is a property: without a setter, or with one
-    # that refuses.
+    # If a family's number of layers is the sum of others, it is a property without a setter, or
+    # with a setter that refuses.
     try:
         text.num_hidden_layers = kept
     except (AttributeError, NotImplementedError) as error:
@@ -281,7 +284,7 @@ def keep_layers(config: PretrainedConfig, kept: int) -> bool:
 
 
 def has_layers(transformer: PreTrainedModel) -> bool:
-    """Whether a transformer returns the states of each of its layers, from the embeddings on."""
+    """Return whether a transformer returns each layer's states, including the input embeddings."""
     ids = torch.zeros((1, 1), dtype=torch.long)
     with torch.inference_mode():
         output = transformer(ids, attention_mask=torch.ones_like(ids), output_hidden_states=True)
@@ -292,7 +295,7 @@ def has_layers(transformer: PreTrainedModel) -> bool:
 def drop_pooler(transformer: PreTrainedModel) -> None:
     """Drop the layer after the last state, which no embedding uses.
 
-    Where the model's files lack it, it is random at every load.
+    If the model's files lack this layer, it is random at every load.
     """
     if hasattr(transformer, "pooler"):
         transformer.pooler = None

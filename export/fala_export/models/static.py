@@ -1,7 +1,7 @@
-"""Static embeddings: a table of vectors by token, of sentence-transformers or of model2vec.
+"""Load static embeddings of sentence-transformers or model2vec: a table of vectors by token.
 
-A device reads them as a table, if it has their tokenizer (``fala.backbones.WordPiece``) and their
-steps can be taken into the table. It runs others as it runs any graph.
+A device reads them as a table if it supports their tokenizer (``fala.backbones.WordPiece``) and
+their steps can be folded into the table. Otherwise it runs them like any graph.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from fala_export.models.wordpiece import NotPlainError, plain_wordpiece
 from fala_export.recipe.settings import ModelSource
 
 _MODEL2VEC = "model2vec"
-_LIBRARY, _OTHER = "embedding.weight", "embeddings"  # names of the table, by who wrote it
-_TINY = 1e-9  # keeps the mean of a row without tokens finite
-_DEFAULT_LENGTH = 512  # tokens that model2vec reads by default
+_LIBRARY, _OTHER = "embedding.weight", "embeddings"  # Names of the table in the two libraries.
+_TINY = 1e-9  # Keeps the mean of a row without tokens finite.
+_DEFAULT_LENGTH = 512  # Number of tokens that model2vec reads by default.
 
 
 def is_static(folder: Path, modules: Modules) -> bool:
-    """Whether a model's folder holds static embeddings, by its files.
+    """Return whether a model's files are those of static embeddings.
 
     Args:
-        folder: The model's.
-        modules: The steps that its files list.
+        folder: The model's folder.
+        modules: The steps that the model's files list.
     """
     if modules.listed:
         return modules.static
@@ -69,21 +69,21 @@ def load_static(
     pooling: str | None = None,
     max_length: int | None = None,
 ) -> Encoder:
-    """Load static embeddings: as a graph, and where a device can read it as a table.
+    """Load static embeddings as a graph, and as a table if a device can read them so.
 
     Args:
-        folder: As sentence-transformers or model2vec wrote it.
-        modules: The steps that its files list.
+        folder: A folder that sentence-transformers or model2vec wrote.
+        modules: The steps that the model's files list.
         model: The vendor's settings of the model's files.
-        pooling: Only ``"mean"`` is possible.
-        max_length: Tokens of a text that are read; None takes the model's most.
+        pooling: The pooling; only ``"mean"`` is possible.
+        max_length: Number of tokens of a text that are read; None uses the model's maximum.
 
     Raises:
-        ExportError: A file is missing or cannot be read, or they do not belong together, or an
+        ExportError: A file is missing or cannot be read, the files do not fit together, or an
             embedding cannot be exported as the files describe it.
     """
     if pooling not in (None, "mean"):
-        raise ExportError("static embeddings are pooled by the mean alone")
+        raise ExportError("static embeddings must be pooled by the mean")
     files, inner = ModelFiles.read(folder, modules, model), folder / modules.transformer
     if not (inner / TOKENIZER[0]).is_file():
         raise ExportError(f"has no {TOKENIZER[0]}")
@@ -93,7 +93,7 @@ def load_static(
     if files.settings.lowercase:
         lower_case(reader)
     state = json.loads(reader.to_str())
-    state["post_processor"] = None  # no token around a text has a part in the mean
+    state["post_processor"] = None  # Tokens that are added around a text do not count in the mean.
     reader, plain = (Tokenizer.from_str(json.dumps(state)) for _ in range(2))
     if files.prompt:
         put_before(reader, files.prompt)
@@ -106,12 +106,14 @@ def load_static(
     files.finish(end)
     end.normalize |= bool(config.get("normalize") and not modules.after)
     limit, side = truncation.get("max_length"), truncation.get("direction")
-    if _OTHER in arrays:  # cut at the end, whatever the tokenizer says
+    if _OTHER in arrays:  # Texts are truncated at the end, whatever the tokenizer says.
         limit, side = config.get("max_length", _DEFAULT_LENGTH), None
     most = min(limit or MAX_TOKENS, MAX_TOKENS)
     longest = most if max_length is None else max_length
     if not 0 < longest <= most:
-        raise ExportError(f"the model reads 1 to {most} tokens of a text, not {longest}")
+        raise ExportError(
+            f"the model reads 1 to {most} tokens of a text, not {longest}; set --max-length"
+        )
     graph = rows.graph()
     encoder = Encoder(
         model=ExportedGraph(graph, session(graph), graph.graph.output[0].name, end.eval()),
@@ -140,45 +142,47 @@ def load_static(
 
 
 def _characters(tokenizer: Tokenizer, longest: int) -> int:
-    """Characters of a text that model2vec reads: the median token's, for every token."""
+    """Return the characters of a text that model2vec reads: the median length for every token."""
     lengths = sorted(map(len, tokenizer.get_vocab(with_added_tokens=True)))
     return max(longest * int(np.median(lengths)), 1)
 
 
 class _Rows:
-    """The rows of a table by token, and their part in a text's mean.
+    """The rows of a table by token, and their weight in a text's mean.
 
     Args:
-        arrays: The file's, by name.
-        unknown: Id of a token that has no part in the mean; None if all have.
+        arrays: The file's arrays, by name.
+        unknown: Id of a token that does not count in the mean; None if all count.
 
     Attributes:
-        table: Shape (R, dim).
-        index: The row of each token, shape (V,); None where that is its id.
-        padding: Id of a token without a part in the mean: behind the last one of the tokenizer.
+        table: The vectors, shape (R, dim).
+        index: The row of each token, shape (V,); None if each token's row is its id.
+        padding: Id of a token that does not count in the mean; it follows the tokenizer's last
+            token.
     """
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]], unknown: int | None) -> None:
         table = arrays.get(_OTHER, arrays.get(_LIBRARY))
         index, weights = arrays.get("mapping"), arrays.get("weights")
         if table is None or table.ndim != 2 or not table.size:
-            raise ExportError(f"its weights hold no table: neither {_OTHER} nor {_LIBRARY}")
+            raise ExportError(f"its weights have no table named {_OTHER} or {_LIBRARY}")
         self.table = table.astype(np.float32)
         self.padding = len(self.table if index is None else index)
         sizes = {len(part) for part in (index, weights) if part is not None} | {self.padding}
         if len(sizes) > 1 or (index is not None and not _within(index, len(self.table))):
-            raise ExportError("its mapping and weights do not belong to its table")
+            raise ExportError("its mapping and weights do not fit its table")
         self._factors = np.ones(self.padding + 1, np.float32)
         if weights is not None:
             self._factors[:-1] = weights
         if not np.isfinite(self.table).all() or not np.isfinite(self._factors).all():
-            raise ExportError("its table holds NaN or infinity")
+            raise ExportError("its table must be finite, but contains NaN or infinity")
         self._counted = np.ones(self.padding + 1, np.float32)
         self._counted[-1] = 0
         if unknown is not None and unknown < self.padding:
             self._counted[unknown] = 0
         self.index = None if index is None else np.append(index.astype(np.int64), 0)
-        if self.index is None:  # one row a token: weights need no array of their own
+        # If there is one row for each token, weights need no array of their own.
+        if self.index is None:
             self.table *= self._factors[:-1, None]
             self.table = np.append(self.table, np.zeros_like(self.table[:1]), axis=0)
 
@@ -186,22 +190,22 @@ class _Rows:
         """Check that the last token has a row.
 
         Raises:
-            ExportError: It has none.
+            ExportError: The last token has no row.
         """
         if last >= self.padding:
             raise ExportError(
-                f"its tokenizer has the token id {last}, but the table only {self.padding} rows: "
-                "they do not belong together"
+                f"its tokenizer has the token id {last}, but the table has only {self.padding} "
+                "rows, so they do not fit together"
             )
 
     def folded(self) -> NDArray[np.float32]:
-        """The vector of each token in the mean, weights included, shape (V, dim)."""
+        """Return each token's vector in the mean, including weights, shape (V, dim)."""
         if self.index is None:
             return self.table[:-1]
         return self.table[self.index[:-1]] * self._factors[:-1, None]
 
     def graph(self) -> ModelProto:
-        """From token ids and mask to the mean of the tokens' rows."""
+        """Return the graph from token ids and mask to the mean of the tokens' rows."""
         shape = ["batch_size", "sequence_length"]
         inputs = [
             helper.make_tensor_value_info(name, TensorProto.INT64, shape)
@@ -236,7 +240,7 @@ def _within(index: NDArray[Any], rows: int) -> bool:
 
 
 def _unknown(state: Mapping[str, Any], reader: Tokenizer) -> int | None:
-    """The id of the token of unknown words, which model2vec leaves out."""
+    """Return the id of the token for unknown words, which model2vec leaves out."""
     model = state["model"]
     token = model.get("unk_token")
     found = model.get("unk_id") if token is None else reader.token_to_id(token)
@@ -244,10 +248,10 @@ def _unknown(state: Mapping[str, Any], reader: Tokenizer) -> int | None:
 
 
 def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of a file of weights, by name; vectors in float32."""
+    """Read the arrays of a weight file by name, with vectors in float32."""
     with reading_part("weights"):
         if path.suffix == ".json":
-            raise ExportError("its table is in several files: save it in one")
+            raise ExportError("its table is split into several files; save it as one file")
         if path.suffix == ".bin":
             tensors = torch.load(path, map_location="cpu", weights_only=True)
         else:

@@ -1,4 +1,4 @@
-"""Static embeddings as a table that a device reads without any library, in any precision."""
+"""Store static embeddings as a table that a device reads without any library, in any precision."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from fala_export.models.wordpiece import NotPlainError
 from fala_export.vectors.table import int8_rows
 
 PRECISIONS = ("none", "fp16", "int8")
-"""Those of a table, from the largest to the smallest."""
+"""Precisions of a table, from the largest to the smallest."""
 
 _TYPES = {"none": np.float32, "fp16": np.float16}
 
 
 @dataclass(frozen=True, eq=False)
 class StaticTable:
-    """A table of tokens' vectors, and how a text is read.
+    """A table of tokens' vectors, with the settings for reading a text.
 
     Attributes:
         vocabulary: The token of each row.
-        vectors: Shape (V, dim), the tokens' weights included.
-        settings: See ``fala.backbones.StaticEmbeddings``.
-        max_length: Tokens of a text that are read; None for all.
+        vectors: The vectors, shape (V, dim), multiplied by the tokens' weights.
+        settings: The settings of ``fala.backbones.StaticEmbeddings``.
+        max_length: Number of tokens of a text that are read; None for all.
     """
 
     vocabulary: Sequence[str]
@@ -43,16 +43,16 @@ class StaticTable:
     max_length: int | None
 
     def stored(self, precision: str) -> tuple[dict[str, bytes], StaticEmbeddings]:
-        """The files of a bundle by name, and the backbone that they are.
+        """Return the files of a bundle by name, and the backbone that they define.
 
         Args:
             precision: One of ``PRECISIONS``.
 
         Raises:
-            ExportError: A number is too large for float16, with which devices compare.
+            ExportError: A number is too large for float16, with which devices compare vectors.
         """
         if not (np.abs(self.vectors) <= np.finfo(np.float16).max).all():
-            raise ExportError("its table holds a number too large for float16")
+            raise ExportError("its table has a number that is too large for float16")
         arrays: dict[str, NDArray[Any]] = {}
         if precision == "int8":
             arrays[VECTORS], arrays[SCALES] = int8_rows(self.vectors)
@@ -68,27 +68,27 @@ class StaticTable:
 
 
 def after_steps(vectors: NDArray[np.float32], end: Ending) -> NDArray[np.float32]:
-    """Take what follows the mean into the vectors before it, but for the scaling to length 1.
+    """Apply the steps after the mean, except scaling to length 1, to the vectors before it.
 
     Args:
-        vectors: Shape (V, width).
-        end: What follows.
+        vectors: The vectors, shape (V, width).
+        end: The steps after the mean.
 
     Returns:
-        Shape (V, dim).
+        The vectors, shape (V, dim).
 
     Raises:
-        NotPlainError: A step cannot be before the mean.
+        NotPlainError: A step cannot be applied before the mean.
     """
     for step in end.steps:
         if not isinstance(step, modules.Dense) or not _is_product(step):
-            raise NotPlainError(f"its step {type(step).__name__} cannot be taken into a table")
+            raise NotPlainError(f"its step {type(step).__name__} cannot be folded into a table")
         vectors = vectors @ step.linear.weight.detach().float().numpy().T
     return np.ascontiguousarray(vectors[:, : end.cut], dtype=np.float32)
 
 
 def _is_product(step: modules.Dense) -> bool:
-    """Whether a step multiplies by a matrix, and does nothing else."""
+    """Return whether a step only multiplies by a matrix."""
     return (
         isinstance(step.activation_function, nn.Identity)
         and step.linear.bias is None

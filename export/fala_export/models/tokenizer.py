@@ -1,4 +1,4 @@
-"""A model's tokenizer: its tokenizer.json, and the settings beside it."""
+"""Read a model's tokenizer: its tokenizer.json, and the settings next to it."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ from fala_export.base.quiet import first_line
 from fala_export.graph.sentences import parity_texts
 from fala_export.models.folder import TOKENIZER, VOCABULARIES, read_object, reading_part
 
-# Settings of a tokenizer of BERT, and what its file calls them.
+# Settings of a BERT tokenizer, and their names in its file.
 _NORMALIZED = {
     "do_lower_case": "lowercase",
     "strip_accents": "strip_accents",
     "tokenize_chinese_chars": "handle_chinese_chars",
 }
-# Padding tokens, where a tokenizer does not name its own.
+# Padding tokens that are used if a tokenizer does not name its own.
 _PADDING = ("[PAD]", "<pad>")
-_PIECE = 64  # most characters of a prefix, and tokens of a template's piece, that a device reads
+# Most characters of a prefix, and most tokens of a template's piece, that a device reads.
+_PIECE = 64
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,10 @@ class TextReader:
     """A tokenizer, which neither truncates nor pads, and its settings.
 
     Attributes:
-        tokenizer: It.
+        tokenizer: The tokenizer.
         pad_id: The padding token's id.
-        longest: Most tokens of a text; None without a limit.
-        truncation_side: Where long texts are cut.
+        longest: Most tokens of a text; None if there is no limit.
+        truncation_side: Side on which long texts are truncated.
     """
 
     tokenizer: Tokenizer
@@ -52,17 +53,18 @@ class TextReader:
 def load_tokenizer(folder: Path, pad_id: int | None, embeddings: int) -> TextReader:
     """Load the tokenizer of a transformer.
 
-    Its ``tokenizer.json`` is read as it is, as a device reads it: ``transformers`` would build
-    another one for some families. Only without one ``transformers`` makes it of a vocabulary.
+    Its ``tokenizer.json`` is read unchanged, as a device reads it, because ``transformers`` would
+    build another tokenizer for some families. ``transformers`` builds it from a vocabulary only if
+    that file does not exist.
 
     Args:
-        folder: The transformer's.
+        folder: The transformer's folder.
         pad_id: The padding token's id in the model's configuration.
         embeddings: Number of the model's token embeddings.
 
     Raises:
-        ExportError: The folder has no tokenizer, a package is missing to read it, or it does not
-            belong to the model.
+        ExportError: The folder has no tokenizer, a package that reads it is missing, or the
+            tokenizer does not fit the model.
     """
     settings = read_object(folder / TOKENIZER[1]) or {}
     if (folder / TOKENIZER[0]).is_file():
@@ -80,13 +82,15 @@ def load_tokenizer(folder: Path, pad_id: int | None, embeddings: int) -> TextRea
         settings = {**settings, "truncation_side": made.truncation_side,
                     "model_max_length": made.model_max_length}  # fmt: skip
     if padding is None:
-        raise ExportError("its tokenizer has no padding token")
+        raise ExportError(
+            f"its tokenizer must have a padding token; set pad_token in {TOKENIZER[1]}"
+        )
     ids = tokenizer.get_vocab(with_added_tokens=True)
     last = max(ids, key=ids.__getitem__)
     if ids[last] >= embeddings:
         raise ExportError(
-            f"its tokenizer has the token {last!r} with id {ids[last]}, but the model "
-            f"has only {embeddings} token embeddings: they do not belong together"
+            f"its tokenizer has the token {last!r} with id {ids[last]}, but the model has only "
+            f"{embeddings} token embeddings, so they do not fit together"
         )
     truncation = tokenizer.truncation or {}
     side = settings.get("truncation_side") or truncation.get("direction", "right")
@@ -98,13 +102,16 @@ def load_tokenizer(folder: Path, pad_id: int | None, embeddings: int) -> TextRea
 
 
 def _make(folder: Path) -> Any:  # noqa: ANN401  # of transformers, whose classes change
-    """Make a tokenizer of a vocabulary."""
+    """Make a tokenizer from a vocabulary."""
     files = [name for name in VOCABULARIES if (folder / name).is_file()]
     if not files:
-        raise ExportError(f"has no tokenizer: neither {TOKENIZER[0]} nor a vocabulary")
+        raise ExportError(
+            f"has no tokenizer: neither {TOKENIZER[0]} nor a vocabulary; save the tokenizer "
+            "there with transformers"
+        )
     if files[0].endswith(".model") and find_spec("sentencepiece") is None:
         raise ExportError(
-            f"its tokenizer exists only as {files[0]}, which sentencepiece reads: "
+            f"its tokenizer exists only as {files[0]}, which sentencepiece reads; "
             f"{install_hint('export')}, or save the tokenizer as {TOKENIZER[0]}"
         )
     with reading_part("tokenizer"):
@@ -112,15 +119,17 @@ def _make(folder: Path) -> Any:  # noqa: ANN401  # of transformers, whose classe
             folder, use_fast=True, local_files_only=True, trust_remote_code=False
         )
     if not made.is_fast:
-        raise ExportError(f"its tokenizer, {type(made).__name__}, has no tokenizer.json form")
+        raise ExportError(
+            f"its tokenizer, {type(made).__name__}, cannot be saved as tokenizer.json"
+        )
     return made
 
 
 def read_tokenizer(path: Path) -> tuple[Tokenizer, int]:
-    """A tokenizer without padding, and the id of its padding token."""
+    """Read a tokenizer without padding, and return it with the id of its padding token."""
     try:
         tokenizer = Tokenizer.from_str(path.read_text(encoding="utf-8"))
-    except Exception as error:  # the library has no class for its errors
+    except Exception as error:  # The library has no class for its errors.
         raise ExportError(f"{path}: cannot be read as a tokenizer: {first_line(error)}") from error
     padding = tokenizer.padding or {}
     ids = [tokenizer.token_to_id(token) for token in _PADDING]
@@ -132,43 +141,43 @@ def read_tokenizer(path: Path) -> tuple[Tokenizer, int]:
 def token_ids(
     tokenizer: bytes, pad_id: int, texts: Sequence[str], max_length: int
 ) -> list[list[int]]:
-    """The first ``max_length`` tokens of each text; a padding token for a text without any."""
+    """Return the first ``max_length`` tokens of each text, or a padding token if it has none."""
     reader = Tokenizer.from_str(tokenizer.decode())
     reader.enable_truncation(max_length)
     return [encoding.ids or [pad_id] for encoding in reader.encode_batch(tokenizer_inputs(texts))]
 
 
 def check_agreement(tokenizer: Tokenizer, settings: Mapping[str, Any]) -> None:
-    """Check that a tokenizer normalizes texts as the settings beside it say.
+    """Check that a tokenizer normalizes texts as the settings next to it say.
 
-    ``transformers`` follows the settings, other libraries the tokenizer.
+    ``transformers`` follows the settings, and other libraries follow the tokenizer.
 
     Raises:
-        ExportError: It does not.
+        ExportError: The tokenizer and the settings differ.
     """
     normalizer = json.loads(tokenizer.to_str())["normalizer"] or {}
     for name, own in _NORMALIZED.items():
         if own in normalizer and settings.get(name, normalizer[own]) != normalizer[own]:
             raise ExportError(
-                f"{TOKENIZER[1]} sets {name} to {settings[name]}, and the tokenizer beside it "
-                f"{own} to {normalizer[own]}: save both again with transformers"
+                f"{TOKENIZER[1]} sets {name} to {settings[name]}, but the tokenizer next to it "
+                f"sets {own} to {normalizer[own]}; save both again with transformers"
             )
 
 
 def lower_case(tokenizer: Tokenizer) -> None:
-    """Let a tokenizer read texts in lower case."""
+    """Make a tokenizer read texts in lower case."""
     _normalize_first(tokenizer, normalizers.Lowercase())
 
 
 def put_before(tokenizer: Tokenizer, prompt: str) -> None:
-    """Let a tokenizer read a prompt before every text, as if both were one.
+    """Make a tokenizer read a prompt before every text, as if both were one text.
 
-    The prompt's tokens go into the template around a text. Where a prompt's end and a text's
-    beginning share a token, as those of byte-level tokenizers do, the prompt becomes a normalizer:
-    it then stands after each special token inside a text, too, which texts hardly have.
+    The prompt's tokens go into the template around a text. If a prompt's end and a text's beginning
+    may share a token, as with byte-level tokenizers, the prompt becomes a normalizer. It is then
+    also put after each special token inside a text, which texts hardly ever contain.
 
     Args:
-        tokenizer: Changed.
+        tokenizer: The tokenizer, which is changed in place.
         prompt: The prompt.
     """
     texts = parity_texts(None)
@@ -185,7 +194,7 @@ def put_before(tokenizer: Tokenizer, prompt: str) -> None:
 
 
 def _template(tokenizer: Tokenizer, prompt: list[int]) -> TemplateProcessing:
-    """The template of a tokenizer, with a prompt's tokens before a text."""
+    """Return the template of a tokenizer, with a prompt's tokens before a text."""
     parts = [prompt[start : start + _PIECE] for start in range(0, len(prompt), _PIECE)]
     names = {f"prompt{number}": ids for number, ids in enumerate(parts)}
 

@@ -1,4 +1,4 @@
-"""Load a transformer of any family: weights, tokenizer and the pooling that it was trained with."""
+"""Load a transformer of any family, with its weights, tokenizer and pooling."""
 
 from __future__ import annotations
 
@@ -60,18 +60,19 @@ def load_transformer(
 ) -> Encoder:
     """Load an encoder of any family of ``transformers`` from a folder or from the hub.
 
-    A model's own code never runs, and neither does a pickle that holds more than weights.
+    A model's own code never runs, and neither does a pickle that contains more than weights.
 
     Args:
-        model: A folder, or a name on the hub; with settings of the model's files.
-        pooling: See ``load``.
-        options: See ``load``.
-        seed: See ``load``.
+        model: A folder, or a name on the hub, with settings of the model's files.
+        pooling: The pooling; see ``load``.
+        options: The options of a later export; see ``load``.
+        seed: The seed of an untrained attention; see ``load``.
 
     Raises:
-        ExportError: No model that reads texts, a missing tokenizer or missing weights,
-            no such folder or name, no network, too many weights, not so many layers, or an
-            embedding that cannot be exported as the model's files describe it.
+        ExportError: The model does not read texts, its tokenizer or weights are missing, the folder
+            or name does not exist, there is no network, the weights are too large, the model has
+            fewer layers than requested, or an embedding cannot be exported as the model's files
+            describe it.
     """
     own = "own" if pooling in (None, "attention") else pooling
     with progress("loading the model"), quiet(), naming(str(model.source)):
@@ -90,9 +91,9 @@ def _load(model: ModelSource, pooling: str) -> Encoder:
     files = ModelFiles.read(folder, modules, model)
     with reading_part("configuration"):
         config = AutoConfig.from_pretrained(inner, **_LOCAL)
-        config.use_cache = False  # of a model that writes: it would return its memory, too
+        config.use_cache = False  # A model that writes would also return its cache.
         shortened = model.layers is not None and keep_layers(config, model.layers)
-        # An encoder that was saved alone says so by its class only.
+        # An encoder that was saved alone is recognized only by its class.
         names = config.architectures or ()
         halved = config.is_encoder_decoder or any(name.endswith("EncoderModel") for name in names)
         kind = AutoModelForTextEncoding if halved else AutoModel
@@ -112,26 +113,26 @@ def _load(model: ModelSource, pooling: str) -> Encoder:
         transformer = _load_weights(inner, kind, config)
     if (shortened or pooling == LAYERS) and not has_layers(transformer):
         raise ExportError(
-            f"a {config.model_type} model does not return the states of its layers one by one: "
-            "choose --pooling own, without --layers"
+            f"a {config.model_type} model does not return the states of each layer; use "
+            "--pooling own, without --layers"
         )
     if pooling == "own" and not modules.listed and reads_forwards(transformer):
         raise ExportError(
             f"a {config.model_type} model reads a text from left to right, and its files name no "
-            "pooling: choose with --pooling, such as lasttoken"
+            "pooling; choose a pooling with --pooling, such as lasttoken"
         )
     module = SentenceEncoder(transformer, pooler)
     if pooling == LAYERS and modules.after:
         raise ExportError(
-            f"{modules.after[0][0]} follows its own pooling: choose --pooling own in place of "
-            f"{pooling}"
+            f"{modules.after[0][0]} follows the model's own pooling; use --pooling own instead "
+            f"of {pooling}"
         )
     files.finish(module.end)
     if pooling == LAYERS and module.end.cut is not None:
         raise ExportError(
-            f"embeddings are cut to {module.end.cut} numbers with its own pooling alone: choose "
-            f"--pooling own in place of {pooling}, or no --dim; --ignore truncate_dim leaves the "
-            "setting of its files out"
+            f"embeddings can be cut to {module.end.cut} dimensions only with the model's own "
+            f"pooling; use --pooling own instead of {pooling}, or no --dim; --ignore "
+            "truncate_dim omits the setting of its files"
         )
     return Encoder(
         model=module.eval(),
@@ -148,19 +149,19 @@ def _load(model: ModelSource, pooling: str) -> Encoder:
 
 
 def _skeleton(kind: Any, config: PretrainedConfig) -> PreTrainedModel:  # noqa: ANN401
-    """A model without weights, for their sizes before they are read."""
+    """Build a model without weights, to know their sizes before they are read."""
     try:
         with torch.device("meta"):
             return kind.from_config(config)
     except ValueError as error:
         raise ExportError(
             f"transformers has no {config.model_type} model that turns a text into states "
-            f"({first_line(error)[:80]}): export it to ONNX with its pooling, and give that file"
+            f"({first_line(error)[:80]}); export it to ONNX with its pooling, and use that file"
         ) from error
 
 
 def reads_forwards(transformer: PreTrainedModel) -> bool:
-    """Whether a token's state depends on the tokens before it alone."""
+    """Return whether a token's state depends only on the tokens before it."""
     ids = torch.tensor([[0, 0], [0, 1]])
     with torch.inference_mode():
         states = transformer(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
@@ -189,12 +190,12 @@ def _with_layers(encoder: Encoder, options: ExportOptions) -> Encoder:
 def attentive(encoder: Encoder, seed: int) -> Encoder:
     """Pool an encoder by attention.
 
-    It starts as the mean: a query of zeros gives all tokens the same weight. An encoder that
-    already pools by attention stays as it is.
+    The attention starts as the mean, because a query of zeros gives all tokens the same weight. An
+    encoder that already pools by attention is returned unchanged.
 
     Args:
         encoder: A loaded encoder.
-        seed: Seed of the attention's other weights.
+        seed: Seed for the attention's other weights.
     """
     if encoder.pooling == "attention":
         return encoder
@@ -207,10 +208,10 @@ def attentive(encoder: Encoder, seed: int) -> Encoder:
 
 
 def _note_unused_cuda() -> None:
-    """Print a hint where PyTorch has gigabytes of CUDA's libraries, and there is no GPU."""
+    """Print a hint if PyTorch includes gigabytes of CUDA libraries but there is no GPU."""
     if torch.version.cuda is not None and not torch.cuda.is_available():
         click.echo(
-            f"this PyTorch is built for CUDA {torch.version.cuda}, and there is no GPU: its CPU "
+            f"this PyTorch is built for CUDA {torch.version.cuda}, but there is no GPU; its CPU "
             "build takes less than a gigabyte (see the selector on pytorch.org)",
             err=True,
         )
@@ -226,7 +227,7 @@ def _find(source: str, revision: str | None) -> tuple[Path, HubModel | None]:
             raise ExportError(f"not a model folder: it has no {CONFIGURATION}")
         return folder, None
     if is_here and folder.exists():
-        raise ExportError("is a file; give the folder that holds the model")
+        raise ExportError("is a file; name the folder that contains the model")
     if not _HUB_NAME.fullmatch(source):
         raise ExportError("no such folder")
     hub = find_model(source, revision)
@@ -234,10 +235,11 @@ def _find(source: str, revision: str | None) -> tuple[Path, HubModel | None]:
 
 
 def _positions(model: PreTrainedModel) -> int | None:
-    """The number of tokens that a model has positions for; None without a limit.
+    """Return the number of tokens that a model has positions for; None without a limit.
 
-    A table of positions that has a padding token's begins after that: its first rows are unused.
-    Without a table, as of models that rotate their states, the configuration's number counts.
+    If a table of positions has a row for the padding token, positions begin after that row, and the
+    rows before are unused. Without a table, as in models that rotate their states, the
+    configuration's number counts.
     """
     tables = [
         module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
@@ -256,21 +258,21 @@ def _load_weights(folder: Path, kind: Any, config: PretrainedConfig) -> PreTrain
         model, report = kind.from_pretrained(
             folder, config=config, output_loading_info=True, ignore_mismatched_sizes=True, **_LOCAL
         )
-    except Exception as error:  # a pickle may raise anything
+    except Exception as error:  # A pickle may raise anything.
         if path.suffix != ".bin":
             raise
         raise ExportError(
-            f"{path.name} cannot be read as weights alone, and other content of a pickle "
-            f"never runs: save the model as {WEIGHTS[0]}"
+            f"{path.name} cannot be read as weights alone, and other content of a pickle is "
+            f"never run; save the model as {WEIGHTS[0]}"
         ) from error
     for entry in report["mismatched_keys"]:
-        name = entry if isinstance(entry, str) else entry[0]  # older versions add the shapes
-        raise ExportError(f"the weights of {name} have another shape than its configuration")
+        name = entry if isinstance(entry, str) else entry[0]  # Older versions add the shapes.
+        raise ExportError(f"the weights of {name} have another shape than its configuration says")
     missing = [name for name in report["missing_keys"] if not name.startswith("pooler.")]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise ExportError(f"the weights lack {missing[0]}{more}")
     for name, weight in model.named_parameters():
         if not torch.isfinite(weight).all():
-            raise ExportError(f"the weights of {name} hold NaN or infinity")
+            raise ExportError(f"the weights of {name} must be finite, but contain NaN or infinity")
     return model.float()

@@ -18,12 +18,12 @@ from transformers import PreTrainedModel
 
 from fala_export.base.errors import ExportError
 
-_BYTE = re.compile("<0x[0-9A-F]{2}>")  # spells characters that have no token
-_TOGETHER = 4096  # texts that are tokenized together
+_BYTE = re.compile("<0x[0-9A-F]{2}>")  # Tokens that spell characters without a token of their own.
+_TOGETHER = 4096  # Number of texts that are tokenized together.
 
 
 def used_tokens(tokenizer: bytes, texts: Iterable[str]) -> set[int]:
-    """Return the ids of the tokens that some texts have."""
+    """Return the ids of the tokens that occur in the texts."""
     reader, rest, used = Tokenizer.from_str(tokenizer.decode()), iter(texts), set[int]()
     while some := list(islice(rest, _TOGETHER)):
         for encoding in reader.encode_batch(some):
@@ -32,15 +32,15 @@ def used_tokens(tokenizer: bytes, texts: Iterable[str]) -> set[int]:
 
 
 def same_tokens(whole: bytes, trimmed: bytes, pad_id: int) -> list[int]:
-    """Return the ids in a whole tokenizer of a trimmed one's tokens, in their new order.
+    """Return the whole tokenizer's ids of a trimmed tokenizer's tokens, in their new order.
 
     Args:
         whole: The model's tokenizer as JSON.
         trimmed: The bundle's tokenizer as JSON.
-        pad_id: The padding token's id in the whole one.
+        pad_id: The padding token's id in the whole tokenizer.
 
     Raises:
-        ExportError: The whole one lacks a token, or the trimmed one the padding token.
+        ExportError: The whole tokenizer lacks a token, or the trimmed one lacks the padding token.
     """
     old, new = (Tokenizer.from_str(each.decode()).get_vocab() for each in (whole, trimmed))
     old_ids = [old.get(token) for token in sorted(new, key=new.__getitem__)]
@@ -62,30 +62,31 @@ def keep_tokens(transformer: PreTrainedModel, old_ids: list[int], pad_id: int) -
         pad_id: The padding token's new id.
     """
     config, table = transformer.config, transformer.get_input_embeddings()
-    # In place, because some families have a class of their own for it, which scales its rows.
+    # The matrix is changed in place, because some families have a class of their own for it, which
+    # scales its rows.
     table.weight = nn.Parameter(table.weight.detach()[old_ids])
     table.num_embeddings = config.vocab_size = len(old_ids)
     table.padding_idx = config.pad_token_id = pad_id
-    transformer.set_input_embeddings(table)  # T5 has it in two places
+    transformer.set_input_embeddings(table)  # T5 has the matrix in two places.
 
 
 def trim_vocabulary(tokenizer: bytes, used: Iterable[int]) -> tuple[bytes, list[int]]:
-    """Keep the tokens that are used.
+    """Keep only the tokens that are used.
 
     Special tokens, single characters and bytes always stay, so that every word can still be
-    spelled. A text of kept tokens is split as before: WordPiece takes the longest token that there
-    is, and Unigram the likeliest sequence; its least likely token stays, because the penalty of an
-    unknown character is relative to that token.
+    spelled. A text of kept tokens is split as before: WordPiece uses the longest token that exists,
+    and Unigram the likeliest sequence. Unigram's least likely token stays, because the penalty of
+    an unknown character is relative to that token.
 
     Args:
         tokenizer: A WordPiece or Unigram tokenizer as JSON.
-        used: Ids of the tokens to keep.
+        used: The ids of the tokens to keep.
 
     Returns:
         The smaller tokenizer, and the old ids of its tokens, in the same order without gaps.
 
     Raises:
-        ExportError: The tokenizer is of another kind.
+        ExportError: The tokenizer is neither WordPiece nor Unigram.
     """
     content = json.loads(tokenizer)
     model = content["model"]
@@ -102,8 +103,8 @@ def trim_vocabulary(tokenizer: bytes, used: Iterable[int]) -> tuple[bytes, list[
         kept.add(min(range(len(entries)), key=lambda number: entries[number][1]))
     else:
         raise ExportError(
-            f"only a WordPiece or Unigram vocabulary can be trimmed; this one is {kind}: export "
-            "the model without --trim-vocabulary"
+            f"unsupported tokenizer model {kind!r}; --trim-vocabulary supports WordPiece and "
+            "Unigram"
         )
     kept |= {
         number
@@ -142,7 +143,7 @@ def _renumber(processor: dict[str, Any] | None, new_id: Callable[[int], int]) ->
         return {**processor, "special_tokens": tokens}
     ends: dict[str, object] = {
         end: [processor[end][0], new_id(processor[end][1])]
-        for end in ("sep", "cls")  # BertProcessing and RobertaProcessing
+        for end in ("sep", "cls")  # These are the tokens of BertProcessing and RobertaProcessing.
         if end in processor
     }
     return {**processor, **ends}

@@ -1,7 +1,7 @@
-"""The WordPiece tokenizer of a model in the form that a device reads without any library.
+"""Convert a model's WordPiece tokenizer to the form that a device reads without any library.
 
-See ``fala.backbones.wordpiece``. The tables of characters are what the ``tokenizers`` library does
-with every character, asked one by one, so that they are its own version of Unicode.
+See ``fala.backbones.wordpiece``. The tables of characters record what the ``tokenizers`` library
+does with every character, one by one, so that they contain its own version of Unicode.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Tokens = tuple[list[str], dict[str, Any]]
 _NORMALIZERS = {"BertNormalizer", "Lowercase", "NFD", "StripAccents"}
 _SPLITTER = "BertPreTokenizer"
 _BARE = {"type": "WordLevel", "vocab": {}, "unk_token": ""}
-_MARK = "|"  # no character becomes this one, or a text with it
-_TOGETHER = 1_024  # characters that are asked in one call
-# The characters of all scripts, signs and tags. Other planes have none, but for two of private
-# ones, of which some are asked.
+_MARK = "|"  # No character becomes this one, alone or as a part of a longer text.
+_TOGETHER = 1_024  # Number of characters in one call of the library.
+# The characters of all scripts, signs and tags. Other planes have no characters, except two with
+# private characters, of which some are checked.
 _CODES = [
     code for code in (*range(0x40000), *range(0xE0000, 0xE1000)) if not 0xD800 <= code < 0xE000
 ]
@@ -39,17 +39,18 @@ _HANGUL = range(0xAC00, 0xD7A4)
 
 
 class NotPlainError(ValueError):
-    """A tokenizer that ``WordPiece`` does not have; the message is the reason."""
+    """The tokenizer is not supported by ``WordPiece``; the message is the reason."""
 
 
 def plain_wordpiece(tokenizer: Tokenizer) -> Tokens:
-    """A tokenizer as a device reads it.
+    """Convert a tokenizer to the form that a device reads.
 
     Args:
-        tokenizer: Without truncation, padding and post-processor, which are not part of it.
+        tokenizer: A tokenizer without truncation, padding and post-processor, which are not
+            converted.
 
     Raises:
-        NotPlainError: It is another tokenizer, or has a part that ``WordPiece`` does not have.
+        NotPlainError: The tokenizer is of another kind, or has a part that ``WordPiece`` lacks.
     """
     state = json.loads(tokenizer.to_str())
     model = state["model"]
@@ -57,7 +58,7 @@ def plain_wordpiece(tokenizer: Tokenizer) -> Tokens:
         raise NotPlainError(f"its tokenizer is {model['type']}, not WordPiece")
     kinds = set(_kinds(state["normalizer"]))
     if not kinds <= _NORMALIZERS or set(_kinds(state["pre_tokenizer"])) != {_SPLITTER}:
-        raise NotPlainError("its tokenizer normalizes or splits texts in another way than BERT's")
+        raise NotPlainError("its tokenizer normalizes or splits texts differently from BERT's")
     normalize = _normalize(tokenizer)
     vocabulary = _vocabulary(tokenizer, model["vocab"])
     _check_marks("".join(model["vocab"]), normalize)
@@ -75,11 +76,15 @@ def plain_wordpiece(tokenizer: Tokenizer) -> Tokens:
     try:
         plain = WordPiece(vocabulary, settings)
     except BundleFormatError as error:
-        raise NotPlainError(f"its tokenizer cannot be run on a device alone: {error}") from error
+        raise NotPlainError(
+            f"its tokenizer cannot run on a device without a library: {error}"
+        ) from error
     texts = [*parity_texts(None), *model["vocab"]]
     library = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
     if [plain.ids(text) for text in texts] != [encoding.ids for encoding in library]:
-        raise NotPlainError("its tokenizer is not read on a device as tokenizers reads it")
+        raise NotPlainError(
+            "its tokenizer gives other tokens on a device than in the tokenizers library"
+        )
     return vocabulary, settings
 
 
@@ -90,13 +95,16 @@ def _normalize(tokenizer: Tokenizer) -> Callable[[str], str]:
 
 @cache
 def _tables(state: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The tables of characters of a tokenizer without a vocabulary; most models have the same."""
+    """Return the tables of characters of a tokenizer without its vocabulary.
+
+    Most models have the same tables, so they are cached.
+    """
     tokenizer = Tokenizer.from_str(state)
     return _normalized(_normalize(tokenizer)), _split(tokenizer.pre_tokenizer)
 
 
 def _kinds(part: Mapping[str, Any] | None) -> Iterator[str]:
-    """The types of a tokenizer's part, and of those that a sequence has."""
+    """Yield the types of a tokenizer's part and of the parts in a sequence."""
     if part is None:
         return
     inner = part.get("normalizers", part.get("pretokenizers"))
@@ -108,49 +116,54 @@ def _kinds(part: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def _vocabulary(tokenizer: Tokenizer, own: Mapping[str, int]) -> list[str]:
-    """The token of each id; empty for added tokens alone, and where a token has a line break."""
+    """Return the token of each id.
+
+    A token is empty if it is only an added token or contains a line break.
+    """
     last = max(tokenizer.get_vocab(with_added_tokens=True).values())
     tokens = [""] * (last + 1)
     for token, id in own.items():
-        tokens[id] = "" if "\n" in token else token  # no word has one
+        tokens[id] = "" if "\n" in token else token  # No word has a line break.
     return tokens
 
 
 def _check_marks(vocabulary: str, normalize: Callable[[str], str]) -> None:
-    """Check that no marks of the vocabulary change their order beside each other.
+    """Check that combining marks of the vocabulary do not change their order next to one another.
 
     A word with any other mark is unknown in any order.
     """
     marks = sorted({mark for mark in vocabulary if unicodedata.combining(mark)})
     for one, other in permutations(marks, 2):
         if normalize(f"a{one}{other}") != normalize(f"a{one}") + normalize(other):
-            raise NotPlainError("its tokenizer orders the marks above and below a letter")
+            raise NotPlainError("its tokenizer changes the order of marks above and below a letter")
 
 
 def _added(tokens: Sequence[Mapping[str, Any]], normalize: Callable[[str], str]) -> list[Any]:
-    """The added tokens as a device looks for them.
+    """Return the added tokens as a device looks for them.
 
-    White space beside them has no token, so whether they take it with them makes no difference.
+    White space next to them has no token, so it makes no difference whether they include it.
     """
     found = []
     for entry in tokens:
         late = bool(entry["normalized"])
         token = normalize(entry["content"]) if late else entry["content"]
         if entry["single_word"] or token != token.strip():
-            raise NotPlainError("it has added tokens that are words alone, or end with white space")
+            raise NotPlainError(
+                "it has added tokens that match only whole words, or end with white space"
+            )
         found.append({"token": token, "id": entry["id"], "normalized": late})
     return found
 
 
 def _normalized(normalize: Callable[[str], str]) -> dict[str, Any]:
-    """What the normalizer makes of each character."""
+    """Return what the normalizer makes of each character."""
     images: dict[int, str] = {}
     others = [code for code in _CODES if code != ord(_MARK)]
     for start in range(0, len(others), _TOGETHER):
         codes = others[start : start + _TOGETHER]
         parts = normalize(_MARK.join(map(chr, codes))).split(_MARK)
         if len(parts) != len(codes):
-            raise NotPlainError("its tokenizer does not read each character alone")
+            raise NotPlainError("its tokenizer does not map each character independently")
         images |= {code: part for code, part in zip(codes, parts, strict=True) if part != chr(code)}
     table = _table(images)
     for plane in _PRIVATE:
@@ -160,18 +173,18 @@ def _normalized(normalize: Callable[[str], str]) -> dict[str, Any]:
 
 
 def _split(splitter: PreTokenizer) -> dict[str, Any]:
-    """What becomes of each character where texts are split; beyond scripts and signs none is."""
+    """Return how each character is split; characters beyond scripts and signs are not split."""
     codes = [code for code in _CODES if code < 0x20000]
     pieces = splitter.pre_tokenize_str("".join(f"a{chr(code)}" for code in codes))
     images = dict.fromkeys(codes, " ")
     for piece, (start, end) in pieces:
-        for at in range(start | 1, end, 2):  # the characters themselves are at odd places
+        for at in range(start | 1, end, 2):  # The characters themselves are at odd positions.
             images[codes[at // 2]] = f" {piece} " if len(piece) == 1 else ""
     return _table({code: image for code, image in images.items() if image})
 
 
 def _table(images: Mapping[int, str]) -> dict[str, Any]:
-    """A table of a ``WordPiece``, from what becomes of the characters that change."""
+    """Return a table of a ``WordPiece`` from the images of the characters that change."""
     letters = all(images.get(code) == unicodedata.normalize("NFD", chr(code)) for code in _HANGUL)
     kinds: dict[str, list[int]] = {"removed": [], "spaces": [], "apart": []}
     single: dict[str, str] = {}
@@ -187,7 +200,7 @@ def _table(images: Mapping[int, str]) -> dict[str, Any]:
 
 
 def _ranges(codes: Iterable[int]) -> list[list[int]]:
-    """The first and the last of each run of rising numbers."""
+    """Return the first and the last number of each run of increasing numbers."""
     found: list[list[int]] = []
     for code in codes:
         if found and found[-1][1] == code - 1:

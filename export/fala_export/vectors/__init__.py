@@ -1,1 +1,1 @@
-"""Static word vectors: read, trained, stored."""
+"""Read and store static word vectors."""

@@ -1,4 +1,4 @@
-"""Lines of word vectors: a word and its numbers, separated by spaces."""
+"""Parse lines of word vectors: a word and its numbers, separated by spaces."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fala.model.heads import Vectors
 
 @dataclass(frozen=True)
 class Header:
-    """The first line of word2vec's and fastText's files.
+    """The first line of a file of word2vec or fastText.
 
     Attributes:
         words: Number of words.
@@ -25,7 +25,7 @@ class Header:
 
 
 def find_header(line: bytes) -> Header | None:
-    """Read a first line as a header; None if it is a word and its vector."""
+    """Parse a first line as a header; return None if it is a word and its vector."""
     fields = line.split()
     if len(fields) != 2 or not all(field.isdigit() and len(field) < 16 for field in fields):
         return None
@@ -33,24 +33,25 @@ def find_header(line: bytes) -> Header | None:
 
 
 def find_dimension(lines: Sequence[bytes]) -> int:
-    """The vector length of most lines; 1 without lines."""
+    """Return the vector length of most lines, or 1 without lines."""
     counts = Counter(max(_trimmed(line).count(b" "), 1) for line in lines)
-    # The larger of equally frequent counts: damaged lines are too short, hardly ever too long.
+    # If two lengths are equally frequent, the larger counts, because damaged lines are too short
+    # and hardly ever too long.
     return max(((votes, count) for count, votes in counts.items()), default=(0, 1))[1]
 
 
 def parse_lines(
     lines: Sequence[bytes], dimension: int
 ) -> tuple[list[str], Vectors, dict[int, str]]:
-    """Parse a block of lines. A word may hold spaces itself, as some of glove.840B do.
+    """Parse a block of lines; a word may contain spaces, as some words of glove.840B do.
 
     Args:
-        lines: n lines.
+        lines: The lines, n of them.
         dimension: Length of a vector.
 
     Returns:
-        n words; their vectors, shape (n, dimension); and the reasons why lines cannot be used, by
-        position (such a line's word and vector are meaningless).
+        The n words; their vectors, shape (n, dimension); and the reasons why lines cannot be used,
+        by position (the word and the vector of such a line are meaningless).
     """
     words = [""] * len(lines)
     vectors = np.zeros((len(lines), dimension), dtype=np.float32)
@@ -71,4 +72,4 @@ def parse_lines(
 
 
 def _trimmed(line: bytes) -> bytes:
-    return line.rstrip(b" \r\n")  # fastText ends its lines with a space
+    return line.rstrip(b" \r\n")  # fastText ends its lines with a space.

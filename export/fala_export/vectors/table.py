@@ -1,4 +1,4 @@
-"""A table of words and vectors, in the precision that a bundle stores."""
+"""Store a table of words and vectors in the precision of a bundle."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _BLOCK = 4_096
 
 
 class VectorTable:
-    """Word vectors in their stored precision; filled in blocks, so that few are in float32.
+    """Word vectors in their stored precision, filled in blocks, so that few are in float32.
 
     Args:
         dimension: Length of a vector.
-        precision: ``"int8"`` (each row with a scale) or ``"float16"``.
+        precision: Either ``"int8"`` (each row with a scale) or ``"float16"``.
 
     Attributes:
-        words: In the order of adding, usually by falling frequency.
+        words: The words in the order of adding, usually by decreasing frequency.
     """
 
     def __init__(self, dimension: int, precision: str) -> None:
@@ -46,11 +46,11 @@ class VectorTable:
         """Store a block of words.
 
         Args:
-            words: n words; of two equal ones the first counts.
-            vectors: Shape (n, dimension).
+            words: n words; if two are equal, the first counts.
+            vectors: Their vectors, shape (n, dimension).
 
         Returns:
-            The reasons for words that were left out, by position; empty if all are stored.
+            The reasons why words were left out, by position; empty if all are stored.
         """
         peaks = np.abs(vectors).max(axis=1, initial=0.0)
         largest = float(np.finfo(np.float16).max) if self.precision == "float16" else math.inf
@@ -64,7 +64,7 @@ class VectorTable:
             elif not word or "\n" in word:
                 reasons[position] = f"{word!r} is not a word"
             elif word in self.words:
-                reasons[position] = f"{word!r} for the second time"
+                reasons[position] = f"{word!r} is repeated"
             else:
                 self.words[word] = None
                 stored.append(position)
@@ -72,7 +72,7 @@ class VectorTable:
         return reasons
 
     def files(self) -> dict[str, bytes]:
-        """The bundle's files, by name."""
+        """Return the bundle's files, by name."""
         kind = np.int8 if self.precision == "int8" else np.float16
         rows = np.frombuffer(self._rows, dtype=kind).reshape(-1, self.dimension)
         files = {
@@ -93,10 +93,10 @@ class VectorTable:
 
 
 def int8_rows(vectors: Vectors) -> tuple[NDArray[np.int8], Vectors]:
-    """Vectors in int8, shape (n, dim), and the scale of each, shape (n,)."""
+    """Return vectors in int8, shape (n, dim), and the scale of each, shape (n,)."""
     scales = np.abs(vectors).max(axis=1, initial=0.0) / np.float32(_LARGEST_INT8)
-    # A zero vector has scale 0; with a scale so small that float32 rounds it coarsely, a
-    # vector may need more than 127 steps.
+    # A zero vector has scale 0. With a scale so small that float32 rounds it coarsely, a vector may
+    # need more than 127 steps.
     steps = np.rint(vectors / np.where(scales > 0, scales, 1)[:, None])
     return np.clip(steps, -_LARGEST_INT8, _LARGEST_INT8).astype(np.int8), scales
 
@@ -107,16 +107,16 @@ def write_table(
     """Write a table as a bundle without a head.
 
     Args:
-        out: The bundle; left alone when anything fails.
-        table: A table of at least one word.
-        name: In the manifest.
-        details: Details for the manifest, besides the number of words.
+        out: The bundle; not changed if anything fails.
+        table: A table with at least one word.
+        name: The name in the manifest.
+        details: Details for the manifest, in addition to the number of words.
 
     Returns:
-        Bundle, name, words, dimension, precision, and size in megabytes.
+        A summary with bundle, name, words, dimension, precision, and size in megabytes.
 
     Raises:
-        ExportError: It cannot be written.
+        ExportError: The bundle cannot be written.
     """
     manifest = Manifest(
         name=name,
@@ -149,15 +149,15 @@ def write_vectors(
     """Write words and vectors in memory as a bundle without a head.
 
     Args:
-        out: The bundle; left alone when anything fails.
-        words: V different words, usually by falling frequency.
-        vectors: Shape (V, dimension).
-        precision: ``"int8"`` or ``"float16"``.
-        name: In the manifest.
-        details: See ``write_table``.
+        out: The bundle; not changed if anything fails.
+        words: V distinct words, usually by decreasing frequency.
+        vectors: The vectors, shape (V, dimension).
+        precision: Either ``"int8"`` or ``"float16"``.
+        name: The name in the manifest.
+        details: Details for the manifest; see ``write_table``.
 
     Returns:
-        As ``write_table``.
+        The summary that ``write_table`` returns.
 
     Raises:
         ExportError: A word or a vector cannot be stored, or the bundle cannot be written.
@@ -177,20 +177,21 @@ def bundle_table(bundle: Bundle) -> tuple[list[str], Vectors]:
         bundle: A bundle of kind ``"word-vectors"``; its head, if any, is not read.
 
     Returns:
-        V words, and their vectors, shape (V, dimension).
+        The V words, and their vectors, shape (V, dimension).
 
     Raises:
-        ExportError: A bundle of another kind.
-        BundleError: Its files do not fit each other, or changed.
+        ExportError: The bundle is of another kind.
+        BundleError: The bundle's files do not fit together, or have changed.
     """
     if bundle.manifest.kind != WORD_VECTORS:
-        raise ExportError(f"{bundle.path}: holds no word vectors but {bundle.manifest.kind}")
+        raise ExportError(f"{bundle.path}: must contain word vectors, not {bundle.manifest.kind}")
     words = bundle.read(VOCABULARY).decode().removesuffix("\n").split("\n")
     vectors = read_array(bundle.read(VECTORS)).astype(np.float32)
     if SCALES in bundle.manifest.files:
         vectors *= read_array(bundle.read(SCALES))[:, None]
     if vectors.shape != (len(words), bundle.manifest.dimension):
         raise BundleFormatError(
-            f"{bundle.path}: {counted(len(words), 'word')}, but vectors of shape {vectors.shape}"
+            f"{bundle.path}: has {counted(len(words), 'word')}, but vectors of shape "
+            f"{vectors.shape}"
         )
     return words, vectors

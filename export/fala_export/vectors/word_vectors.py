@@ -1,4 +1,4 @@
-"""Export static word vectors: a text file of GloVe, word2vec or fastText becomes a bundle."""
+"""Export static word vectors: convert a text file of GloVe, word2vec or fastText to a bundle."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from fala_export.vectors.files import open_lines
 from fala_export.vectors.lines import Header, find_dimension, find_header, parse_lines
 from fala_export.vectors.table import VectorTable, write_table
 
-#: Published files have a handful of bad lines in a million. A file with one in a hundred was cut,
-#: mixed up or written in another format.
+#: Published files have a handful of bad lines in a million. A file with one in a hundred was
+#: truncated, mixed up or written in another format.
 MAX_DAMAGED = 0.01
 
-_BLOCK = 4_096  # lines that are parsed and stored at a time
-_PROBE = 100  # lines whose majority sets the dimension: some may be damaged
+_BLOCK = 4_096  # Number of lines that are parsed and stored at a time.
+_PROBE = 100  # Number of lines whose majority sets the dimension, because some may be damaged.
 _SHOWN = 3
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass
 class Damage:
-    """Damaged lines, which were left out.
+    """Damaged lines that were left out.
 
     Attributes:
-        lines: Number of lines.
-        first: The first of them, each with its number and the reason.
+        lines: Number of damaged lines.
+        first: The first damaged lines, each with its number and the reason.
     """
 
     lines: int = 0
     first: list[str] = field(default_factory=list)
 
     def note(self, number: int, reason: str, lines: int = 1) -> None:
-        """Count damaged lines from a line number on."""
+        """Count damaged lines, starting at a line number."""
         self.lines += lines
         if len(self.first) < _SHOWN:
             self.first.append(f"line {number}: {reason}")
 
     def __str__(self) -> str:
-        """The first of them in one line."""
+        """Describe the first damaged lines in one line."""
         return "; ".join(self.first) + ("; ..." if self.lines > len(self.first) else "")
 
 
@@ -58,15 +58,15 @@ def read_vectors(
 ) -> tuple[VectorTable, Damage]:
     """Read the text format of GloVe, word2vec and fastText: one word and its numbers per line.
 
-    The file is streamed. A word may hold spaces itself (as in glove.840B), and a header of two
-    whole numbers (word2vec, fastText) may be the first line. Lines that cannot be used are left out
-    and counted, and so are lines that the header promises but the file lacks.
+    The file is streamed. A word may contain spaces (as in glove.840B), and the first line may be a
+    header of two whole numbers (word2vec, fastText). Lines that cannot be used are left out and
+    counted, as are lines that the header promises but the file lacks.
 
     Args:
-        path: The text, plain or in a .gz or .zip.
-        precision: ``"int8"`` or ``"float16"``.
-        top: Words to take at most; None takes all.
-        vocabulary: The only words to take; None takes all.
+        path: The text file, plain or in a .gz or .zip.
+        precision: Either ``"int8"`` or ``"float16"``.
+        top: Most words to keep; None keeps all.
+        vocabulary: The only words to keep; None keeps all.
 
     Raises:
         ExportError: The file cannot be read, or no line of it can be used.
@@ -85,10 +85,10 @@ def read_vectors(
         limit = min((limit for limit in limits if limit is not None), default=None)
         _fill(table, selected, vocabulary, limit, damage)
     if not table.words and vocabulary is not None and not damage.lines:
-        raise ExportError(f"{path}: has none of the words asked for ({len(vocabulary)})")
+        raise ExportError(f"{path}: contains none of the {len(vocabulary)} requested words")
     if not table.words:
         reason = damage if damage.lines else "it is empty"
-        raise ExportError(f"{path}: no line holds a word and its vector ({reason})")
+        raise ExportError(f"{path}: no line has a word and its vector ({reason})")
     return table, damage
 
 
@@ -105,16 +105,16 @@ def export_word_vectors(
 
     Args:
         source: A text file of GloVe, word2vec or fastText, plain or in a .gz or .zip.
-        out: The bundle to write; left alone when anything fails.
-        options: Which vectors to take, and in which precision.
+        out: The bundle to write; not changed if anything fails.
+        options: Which vectors to keep, and their precision.
         max_damaged: Share of damaged lines, from 0 to 1, above which nothing is written.
-        name: In the manifest; None takes the file's name.
-        details: More to note in the manifest.
+        name: The name in the manifest; None uses the file's name.
+        details: Further details for the manifest.
 
     Returns:
-        As ``write_table``, with the number of damaged lines and the first of them; the number of
-        words with capitals (a device looks words up in lower case, and never finds them); and the
-        number of words of ``options.vocab`` that the file does not have.
+        The summary of ``write_table`` with the number of damaged lines and the first of them; the
+        number of words with capitals (which a device never finds, because it looks words up in
+        lower case); and the number of words of ``options.vocab`` that the file does not have.
 
     Raises:
         ExportError: The source cannot be used, or the output cannot be written.
@@ -126,7 +126,7 @@ def export_word_vectors(
     if damage.lines > max_damaged * total:
         raise ExportError(
             f"{source}: {damage.lines} of {counted(total, 'line')} {be(damage.lines)} damaged, "
-            f"more than the share of {max_damaged:g} allowed (--max-damaged): {damage}"
+            f"more than the share of {max_damaged:g} that --max-damaged allows: {damage}"
         )
     summary = write_table(
         out, table, name or _stem(source), {"damaged_lines": damage.lines, **(details or {})}
@@ -146,12 +146,12 @@ def _first_line(path: Path, probe: list[bytes]) -> Header | None:
     if any(b"\0" in line for line in probe):
         if header:
             raise ExportError(
-                f"{path}: word2vec's binary format; export its text format instead (gensim: "
-                "KeyedVectors.load_word2vec_format(..., binary=True), then "
+                f"{path}: is in word2vec's binary format; export its text format instead "
+                "(gensim: KeyedVectors.load_word2vec_format(..., binary=True), then "
                 "save_word2vec_format(..., binary=False))"
             )
         raise ExportError(
-            f"{path}: not a text file; of fastText's two files the .vec is needed, not the .bin"
+            f"{path}: is not a text file; for fastText, use the .vec file, not the .bin file"
         )
     return header
 
@@ -183,7 +183,7 @@ def _fill(
     damage: Damage,
 ) -> None:
     while True:
-        # At most as many lines as words are missing: nothing after the last word is read.
+        # There are at most as many lines as missing words, so nothing after the last word is read.
         room = _BLOCK if limit is None else min(_BLOCK, limit - len(table.words))
         block = list(islice(lines, room))
         if not block:
@@ -213,8 +213,8 @@ def _read_vocabulary(path: Path) -> set[str]:
     except OSError as error:
         raise ExportError(f"{path}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
-        raise ExportError(f"{path}: not UTF-8 at byte {error.start}") from error
+        raise ExportError(f"{path}: is not UTF-8 at byte {error.start}") from error
     words = {line.removesuffix("\r") for line in text.split("\n")} - {""}
     if not words:
-        raise ExportError(f"{path}: no words; expected one a line")
+        raise ExportError(f"{path}: has no words; expected one on each line")
     return words

@@ -1,4 +1,4 @@
-"""Statistics of the values inside a model, so that few bits are spent where they matter."""
+"""Gather statistics of the values inside a model, so that few bits are spent where they matter."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from fala_export.base.errors import ExportError
 from fala_export.graph.runtime import session
 from fala_export.graph.sentences import calibration_texts
 
-_RANDOM = 96  # sequences of random tokens, besides the texts
+_RANDOM = 96  # Number of sequences of random tokens, in addition to the texts.
 _LONGEST_RANDOM = 64
-_FREQUENT = 1000  # ranks over which random tokens are about equally frequent
+_FREQUENT = 1000  # Number of ranks over which random tokens are about equally frequent.
 _BATCH = 8
-_MOMENT_BYTES = 1 << 30  # bytes of second moments that are gathered in one pass
+_MOMENT_BYTES = 1 << 30  # Bytes of second moments that are gathered in one pass.
 
 
 @dataclass
@@ -27,8 +27,8 @@ class Statistics:
     """Statistics of a value of width K, over all tokens.
 
     Attributes:
-        peak: Largest absolute number of each column, shape (K,).
-        moment: Mean product of each two columns, shape (K, K); None if not gathered.
+        peak: Largest absolute value of each column, shape (K,).
+        moment: Mean product of each pair of columns, shape (K, K); None if it was not gathered.
     """
 
     peak: NDArray[np.float32]
@@ -36,17 +36,17 @@ class Statistics:
 
 
 def token_sequences(tokenizer: bytes, max_length: int) -> list[list[int]]:
-    """Token ids to calibrate on: of texts, and random ones.
+    """Return token ids to calibrate on: those of texts, and random ones.
 
-    Random tokens cover what a few texts do not: rare pieces, in unusual positions. Frequent pieces
+    Random tokens cover what a few texts do not: rare pieces in unusual positions. Frequent pieces
     come first in most vocabularies, and are drawn more often.
 
     Args:
         tokenizer: The ``tokenizers`` library's tokenizer as JSON.
-        max_length: Tokens of a text that are read.
+        max_length: Number of tokens of a text that are read.
 
     Returns:
-        Sequences of token ids, with the tokenizer's tokens around a text.
+        Sequences of token ids, including the tokens that the tokenizer adds around a text.
 
     Raises:
         ExportError: The tokenizer has only special tokens.
@@ -59,12 +59,15 @@ def token_sequences(tokenizer: bytes, max_length: int) -> list[list[int]]:
     special = {id for id, token in reader.get_added_tokens_decoder().items() if token.special}
     candidates = np.array(sorted(set(reader.get_vocab(with_added_tokens=True).values()) - special))
     if not len(candidates):
-        raise ExportError("the tokenizer has only special tokens")
+        raise ExportError(
+            "the tokenizer has only special tokens, so there are none to calibrate on"
+        )
     random = np.random.default_rng(0)
-    # The frequency of a piece falls about with its rank (Zipf's law).
+    # The frequency of a piece is about inversely proportional to its rank (Zipf's law).
     log_range = np.log((len(candidates) + _FREQUENT) / _FREQUENT)
     for _ in range(_RANDOM):
-        # Short ones, too: attention's averages over few tokens are larger than over many.
+        # Short sequences are included, because attention's averages over few tokens are larger than
+        # over many.
         length = int(_LONGEST_RANDOM ** random.random())
         length = max(1, min(length, max_length - len(markers)))
         ranks = _FREQUENT * np.expm1(random.random(length) * log_range)
@@ -87,7 +90,7 @@ def observe(
         model: A float32 ONNX model from token ids to embeddings.
         widths: Length of the last axis of each inner value to watch, by name.
         sequences: Token ids.
-        moments: Whether to gather second moments too.
+        moments: Whether to gather second moments as well.
 
     Raises:
         ExportError: A value is not finite.
@@ -97,7 +100,7 @@ def observe(
     room = _MOMENT_BYTES
     for name, width in widths.items():
         room -= 4 * width**2 if moments else 0
-        if group and room < 0:  # a large model's moments do not fit in memory at once
+        if group and room < 0:  # A large model's moments do not fit in memory together.
             statistics |= _observe(model, group, sequences, moments)
             group, room = [], _MOMENT_BYTES - 4 * width**2
         group.append(name)
@@ -125,7 +128,7 @@ def _observe(
                     tokens[name] = tokens.get(name, 0) + len(rows)
             bar.update(len(ids))
     if not all(np.isfinite(peak).all() for peak in peaks.values()):
-        raise ExportError("the model has NaN or infinity inside: it cannot be quantized")
+        raise ExportError("the model has NaN or infinity inside, so it cannot be quantized")
     return {
         name: Statistics(
             peaks[name], sums.pop(name) / np.float32(tokens[name]) if moments else None
@@ -137,11 +140,11 @@ def _observe(
 def _batches(
     sequences: Sequence[Sequence[int]],
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Token ids and masks, each of shape (at most 8, length), of similar lengths."""
+    """Yield token ids and masks of sequences of similar length, (at most 8, length) each."""
     ordered = sorted(sequences, key=len)
     for start in range(0, len(ordered), _BATCH):
         batch = ordered[start : start + _BATCH]
-        # A masked token may be any token: nothing attends to it.
+        # A masked token may be any token, because nothing attends to it.
         ids = np.full((len(batch), len(batch[-1])), batch[-1][-1], dtype=np.int64)
         mask = np.zeros_like(ids)
         for row, sequence in enumerate(batch):

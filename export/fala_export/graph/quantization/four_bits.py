@@ -1,12 +1,12 @@
-"""Weights in four bits: rounded and packed here, unpacked by the graph itself.
+"""Store weights in four bits: they are rounded and packed here, and unpacked by the graph itself.
 
 A weight is scale * multiplier * q: q has four bits, the multiplier is a small integer for a block
-of weights, and the scale a float for a whole line of blocks. multiplier * q fits in int8.
-onnxruntime unpacks a product's weights to int8 once, while it loads the model: such a model is
-small to download and as fast as one in int8. A table of embeddings stays packed in memory; only the
-rows that a text needs are unpacked.
+of weights, and the scale is a float for a whole line of blocks. multiplier * q fits in int8.
+onnxruntime unpacks a product's weights to int8 once, while it loads the model, so such a model is
+small to download and as fast as one in int8. A table of embeddings stays packed in memory, and only
+the rows that a text needs are unpacked.
 
-All operators are ONNX's own. onnxruntime's MatMulNBits keeps four bits in memory, too, but on x86
+All operators are ONNX's own. onnxruntime's MatMulNBits also keeps four bits in memory, but on x86
 without VNNI it runs slower than float32.
 """
 
@@ -19,16 +19,19 @@ from scipy import linalg
 
 from fala_export.graph.edit import GraphEdit
 
-#: Weights that share a multiplier: rows of a product's column, columns of a table's row.
+#: Number of weights that share a multiplier: rows of a product's column, columns of a table's row.
 PRODUCT_BLOCK = 16
 TABLE_BLOCK = 32
 
-_LOW, _HIGH = -8, 7  # the range of four bits
-_LARGEST = 14  # multiplier: 14 * 8 leaves int8 some room, see ``integers.WEIGHT_LIMIT``
-_TRIED = 4  # multipliers to try, with either sign: the one that clips nothing, and smaller ones
-_DAMPING = 0.05  # of the moments' mean diagonal, added to it (GPTQ's own default is 0.01)
-_LEAST_DAMPING = 1e-30  # where all inputs are 0
-_ROWS = 4096  # of a table that are rounded at a time
+_LOW, _HIGH = -8, 7  # The range of four bits.
+# The largest multiplier: 14 * 8 leaves int8 some room; see ``integers.WEIGHT_LIMIT``.
+_LARGEST = 14
+# Number of multipliers to try with either sign: the multiplier that clips nothing, and smaller
+# ones.
+_TRIED = 4
+_DAMPING = 0.05  # Share of the moments' mean diagonal that is added to it (GPTQ's default is 0.01).
+_LEAST_DAMPING = 1e-30  # Damping if all inputs are 0.
+_ROWS = 4096  # Number of rows of a table that are rounded at a time.
 
 
 def round_product(
@@ -36,15 +39,16 @@ def round_product(
 ) -> tuple[NDArray[np.int8], NDArray[np.int8], NDArray[np.float32]]:
     """Round a product's weight so that the product changes least.
 
-    GPTQ (Frantar et al., ICLR 2023, algorithm 1): rows are rounded in order, and the following rows
-    compensate each row's error, as far as their inputs are correlated.
+    This is GPTQ (Frantar et al., ICLR 2023, algorithm 1): rows are rounded in order, and the
+    following rows compensate each row's error as far as their inputs are correlated.
 
     Args:
-        weight: Shape (K, N), K a multiple of ``PRODUCT_BLOCK``.
+        weight: The weight, shape (K, N), with K a multiple of ``PRODUCT_BLOCK``.
         moment: Second moments of the inputs, shape (K, K).
 
     Returns:
-        q, shape (K, N); multipliers, shape (K / ``PRODUCT_BLOCK``, N); scales, shape (N,).
+        The integers q, shape (K, N); multipliers, shape (K / ``PRODUCT_BLOCK``, N); and scales,
+        shape (N,).
     """
     rows, columns = weight.shape
     remaining = weight.astype(np.float64)
@@ -73,12 +77,12 @@ def add_product(
     q: NDArray[np.int8],
     multipliers: NDArray[np.int8],
 ) -> str:
-    """Add a product's weight in four bits; returns the name of its int8 form, shape (K, N).
+    """Add a product's weight in four bits, and return the name of its int8 form, shape (K, N).
 
     Args:
         edit: The graph.
-        q: From ``round_product``.
-        multipliers: From ``round_product``.
+        q: The integers from ``round_product``.
+        multipliers: The multipliers from ``round_product``.
     """
     rows, columns = q.shape
     unpacked = _add_unpacked(edit, edit.constant(_packed(q, axis=0)), axis=0)
@@ -94,9 +98,9 @@ def add_lookup(edit: GraphEdit, table: NDArray[np.float32], indices: str, output
 
     Args:
         edit: The graph.
-        table: Shape (V, D), D a multiple of ``TABLE_BLOCK``.
-        indices: Name of the rows' numbers, of any shape.
-        output: Name of the looked-up rows, of the shape of ``indices`` plus D.
+        table: The table, shape (V, D), with D a multiple of ``TABLE_BLOCK``.
+        indices: Name of the rows' numbers, which may have any shape.
+        output: Name of the looked-up rows, whose shape is that of ``indices`` plus D.
     """
     width = table.shape[1]
     packed, multipliers, scales = _round_table(table)
@@ -117,17 +121,17 @@ def _multipliers(
     """Choose the multiplier of each block (column) with the least rounding error.
 
     Args:
-        blocks: Shape (block, number of blocks), in units of their scales.
-        importance: Of each squared error, shape (block, 1).
+        blocks: The blocks as columns, shape (block, number of blocks), in units of their scales.
+        importance: Weight of each squared error, shape (block, 1).
 
     Returns:
-        Shape (number of blocks,), from -14 to 14, never 0.
+        The multipliers, shape (number of blocks,), from -14 to 14 and never 0.
     """
     widest = np.clip(np.ceil(np.abs(blocks).max(axis=0) / -_LOW), 1, _LARGEST)
     best = widest.copy()
     least = np.full(widest.shape, np.inf)
     for narrower in range(_TRIED):
-        for sign in (1, -1):  # the range of four bits is asymmetric
+        for sign in (1, -1):  # The range of four bits is asymmetric.
             multiplier = sign * np.maximum(widest - narrower, 1)
             rounded = np.clip(np.rint(blocks / multiplier), _LOW, _HIGH) * multiplier
             error = (importance * (rounded - blocks) ** 2).sum(axis=0)
@@ -137,7 +141,7 @@ def _multipliers(
 
 
 def _inverse_root(moment: NDArray[np.float32]) -> NDArray[np.float64]:
-    """The upper triangle U with U'U = (moment + damping)^-1.
+    """Return the upper triangle U with U'U = (moment + damping)^-1.
 
     With R upper and RR' = moment + damping, U is R's inverse. R is the reversed Cholesky factor of
     the matrix with reversed rows and columns.
@@ -149,7 +153,8 @@ def _inverse_root(moment: NDArray[np.float32]) -> NDArray[np.float64]:
         try:
             lower = linalg.cholesky(reverse + damping * np.eye(len(reverse)), lower=True)
             break
-        except linalg.LinAlgError:  # rounding in float32, of large and nearly equal columns
+        except linalg.LinAlgError:
+            # Large and nearly equal columns lose definiteness by rounding in float32.
             damping *= 10
     root: NDArray[np.float64] = linalg.lapack.dtrtri(lower[::-1, ::-1])[0]
     return root
@@ -181,7 +186,7 @@ def _packed(q: NDArray[np.int8], axis: int) -> NDArray[np.uint8]:
 
 
 def _add_unpacked(edit: GraphEdit, packed: str, axis: int) -> str:
-    """Undo ``_packed`` in the graph; returns the name of q as floats."""
+    """Undo ``_packed`` in the graph, and return the name of q as floats."""
     low = edit.add("BitwiseAnd", [packed, edit.constant(np.uint8(15))])
     high = edit.add("BitShift", [packed, edit.constant(np.uint8(4))], direction="RIGHT")
     halves = edit.add("Concat", [low, high], axis=axis)

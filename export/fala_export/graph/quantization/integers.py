@@ -1,16 +1,16 @@
 """Rewrite a graph: products in int8, and embeddings in int8 or four bits.
 
-A product takes its input in 8 bits and its weight in 8 bits, with a scale for each column of the
+A product receives its input in 8 bits and its weight in 8 bits, with a scale for each column of the
 weight. The input's scale is critical:
 
-- The output of a LayerNormalization has about the same size for every text, and so have
-  attention's averages of it: their scale is measured once. A few columns of the first are far
-  larger than the rest; they are smoothed.
+- The output of a LayerNormalization has about the same size for every text, and so have attention's
+averages of it, so their scale is measured once. A few columns of the LayerNormalization's output
+are far larger than the rest; they are smoothed.
 - All other inputs have a scale for each token, computed in the run.
 
-Either way a text's embedding does not depend on the texts that it is encoded with, as it does with
+In both cases, a text's embedding does not depend on the other texts in its batch, as it would with
 a scale for the whole batch. All operators are ONNX's own; onnxruntime fuses a quantized product
-with what dequantizes it.
+with the nodes that dequantize it.
 """
 
 from __future__ import annotations
@@ -29,15 +29,18 @@ from fala_export.graph.quantization import four_bits
 from fala_export.graph.quantization.calibration import Statistics, observe
 
 WEIGHT_LIMIT = 110
-"""Largest integer of a weight. x86 without VNNI adds two products of 8 bits in 16: at 127 sums
-overflow (worst cosine of MiniLM .985 instead of .993); at 110 only both inputs' largest would."""
+"""Largest integer of a weight.
+
+x86 without VNNI adds two products of 8 bits in 16 bits. At 127, sums overflow (worst cosine of
+MiniLM .985 instead of .993); at 110, they overflow only if both inputs are largest.
+"""
 
 _ACTIVATION_LIMIT = 127
-_ZERO = 128  # zero point of the inputs, which are unsigned
-_FLOAT = 1  # as ``onnx.TensorProto`` counts types
-_SMALL = 1 << 12  # constants of fewer numbers stay as they are
-_LARGE_TABLE = 1 << 20  # numbers of a table that is worth four bits
-_NEVER_ZERO = 1e-20  # size of a token whose values are all 0
+_ZERO = 128  # Zero point of the inputs, which are unsigned.
+_FLOAT = 1  # The number of the float type in ``onnx.TensorProto``.
+_SMALL = 1 << 12  # Constants with fewer numbers are not changed.
+_LARGE_TABLE = 1 << 20  # Size from which a table is worth four bits.
+_NEVER_ZERO = 1e-20  # Size of a token whose values are all 0.
 
 
 @dataclass(frozen=True)
@@ -45,8 +48,8 @@ class _Quantized:
     """An input in 8 bits.
 
     Attributes:
-        name: Name of the dequantized value, which onnxruntime fuses away.
-        sizes: Name of the factors that each token is multiplied by afterwards; None for no factor.
+        name: Name of the dequantized value, which onnxruntime removes by fusion.
+        sizes: Name of the factors by which each token is multiplied afterwards; None for no factor.
     """
 
     name: str
@@ -58,9 +61,9 @@ class _Weight:
     """A weight (K, N) in integers.
 
     Attributes:
-        integers: Name of the numbers, int8.
-        scales: Name of the columns' scales, float32 of shape (N,).
-        zeros: Name of N zeros, int8.
+        integers: Name of the numbers, in int8.
+        scales: Name of the columns' scales, in float32 of shape (N,).
+        zeros: Name of N zeros, in int8.
     """
 
     integers: str
@@ -79,7 +82,7 @@ def use_integers(
         four: Whether to store weights in four bits rather than eight.
 
     Returns:
-        The model, a new one.
+        A new model.
 
     Raises:
         ExportError: A value inside the model is not finite.
@@ -104,12 +107,13 @@ def use_integers(
 
 
 class _Rewriter:
-    """Adds quantized products and look-ups to a graph.
+    """A writer that adds quantized products and look-ups to a graph.
 
     Args:
         edit: The graph.
         products: The nodes to replace.
-        statistics: Statistics of their inputs, without inputs that do not depend on the text.
+        statistics: Statistics of the products' inputs, without inputs that do not depend on the
+            text.
         four: Whether to store weights in four bits.
     """
 
@@ -128,7 +132,7 @@ class _Rewriter:
         self._steady = self._normalized | _attended(edit)
         self._inputs: dict[str, _Quantized] = {}
         self._weights: dict[str, _Weight] = {}
-        # By the names of inputs and of weights.
+        # The factors by the names of inputs and of weights.
         self._shared: dict[str, SharedFactors] = {}
         for node in products:
             self._share_factors(node.input[0], node.input[1])
@@ -217,7 +221,7 @@ class _Rewriter:
         weight = _matrix(edit, name)
         if factors is not None:
             weight = weight * factors[:, None]
-        # Without inputs there are no moments for the rounding.
+        # Without inputs, there are no moments for the rounding.
         if self._four and shared.inputs and not len(weight) % four_bits.PRODUCT_BLOCK:
             q, multipliers, scales = four_bits.round_product(weight, shared.moment())
             integers = four_bits.add_product(edit, q, multipliers)
@@ -229,7 +233,7 @@ class _Rewriter:
         return _Weight(integers, edit.constant(scales), zeros)
 
     def _restored(self, name: str) -> str:
-        """Dequantize a weight, by operators that onnxruntime computes while loading."""
+        """Dequantize a weight, with operators that onnxruntime computes while loading."""
         edit, weight = self._edit, self._weights[name]
         floats = edit.add("Cast", [weight.integers], to=_FLOAT)
         floats = edit.add("Mul", [floats, weight.scales])
@@ -240,14 +244,14 @@ class _Rewriter:
 
 
 def _is_product(edit: GraphEdit, node: NodeProto) -> bool:
-    """Whether a node multiplies a value with a constant worth quantizing."""
+    """Return whether a node multiplies a value by a constant that is worth quantizing."""
     if node.op_type != "MatMul" or edit.array(node.input[0]) is not None:
         return False
     return _is_worth(edit.array(node.input[1]))
 
 
 def _is_lookup(edit: GraphEdit, node: NodeProto) -> bool:
-    """Whether a node looks up rows of a constant table worth quantizing."""
+    """Return whether a node looks up rows of a constant table that is worth quantizing."""
     if node.op_type != "Gather" or edit.array(node.input[1]) is not None:
         return False
     by_row = all(part.i == 0 for part in node.attribute if part.name == "axis")
@@ -255,7 +259,7 @@ def _is_lookup(edit: GraphEdit, node: NodeProto) -> bool:
 
 
 def _attended(edit: GraphEdit) -> set[str]:
-    """Names of products of two values, and of those products in another shape."""
+    """Return the names of products of two values, and of those products in another shape."""
     names: set[str] = set()
     for node in edit.source:
         product = node.op_type == "MatMul" and edit.array(node.input[1]) is None
@@ -278,23 +282,27 @@ def _matrix(edit: GraphEdit, name: str) -> NDArray[np.float32]:
 
 
 def _scales(matrix: NDArray[np.float32], axis: int, limit: int) -> NDArray[np.float32]:
-    """The scales that bring each line along an axis to integers up to a limit; the axis stays."""
+    """Return the scales that bring each line along an axis to integers up to a limit.
+
+    The axis is kept.
+    """
     peak = np.abs(matrix).max(axis=axis, keepdims=True)
     scales: NDArray[np.float32] = np.where(peak > 0, peak / limit, 1).astype(np.float32)
     return scales
 
 
-_SHARE = 0.6  # of a column's size that moves to the weight; 0.5 to 0.7 work as well
-_LEAST = 1e-5  # of the largest peak: the least peak, so that columns of zeros have a logarithm
+_SHARE = 0.6  # Share of a column's size that moves to the weight; 0.5 to 0.7 work as well.
+# The least peak as a share of the largest, so that columns of zeros have a logarithm.
+_LEAST = 1e-5
 
 
 @dataclass
 class SharedFactors:
-    """The factors of products that share inputs or weights: query, key and value, for one.
+    """The factors of products that share inputs or weights, such as query, key and value.
 
-    Columns of a product's input that are far larger than the rest are made smaller before rounding.
-    SmoothQuant (Xiao et al., ICML 2023, equation 4): the input's column k is divided by a factor
-    s_k, and the weight's row k multiplied with it, so that both fill their 8 bits.
+    Columns of a product's input that are far larger than the rest are made smaller before rounding
+    by SmoothQuant (Xiao et al., ICML 2023, equation 4): the input's column k is divided by a factor
+    s_k, and the weight's row k is multiplied by it, so that both fill their 8 bits.
 
     Attributes:
         inputs: Statistics of each input, by its name.
@@ -307,13 +315,13 @@ class SharedFactors:
     smooth: bool = False
 
     def join(self, other: SharedFactors) -> None:
-        """Add another's products."""
+        """Add the products of another group."""
         self.inputs |= other.inputs
         self.weights |= other.weights
         self.smooth |= other.smooth
 
     def factors(self) -> NDArray[np.float32] | None:
-        """The factors s, shape (K,); None where all are 1."""
+        """Return the factors s, shape (K,), or None if all are 1."""
         if not self.smooth:
             return None
         inputs = _logarithm([value.peak for value in self.inputs.values()])
@@ -323,7 +331,7 @@ class SharedFactors:
         return factors
 
     def moment(self) -> NDArray[np.float32]:
-        """The second moments of the inputs after their division, shape (K, K)."""
+        """Return the second moments of the inputs after their division, shape (K, K)."""
         moments = [value.moment for value in self.inputs.values() if value.moment is not None]
         total: NDArray[np.float32] = np.sum(moments, axis=0, dtype=np.float32)
         factors = self.factors()
@@ -331,6 +339,6 @@ class SharedFactors:
 
 
 def _logarithm(peaks: list[NDArray[np.float32]]) -> NDArray[np.float64]:
-    """Logarithm of the largest of several peaks in each column."""
+    """Return the logarithm of the largest of several peaks in each column."""
     peak = np.maximum.reduce(peaks).astype(np.float64)
     return np.log(np.maximum(peak, max(_LEAST * peak.max(), np.finfo(np.float32).tiny)))

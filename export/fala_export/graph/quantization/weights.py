@@ -1,4 +1,4 @@
-"""The precision of a model's weights: ``none`` (float32), ``fp16``, ``int8`` or ``int4``."""
+"""Set the precision of a model's weights: ``none`` (float32), ``fp16``, ``int8`` or ``int4``."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from fala_export.graph.edit import GraphEdit
 from fala_export.graph.quantization.integers import use_integers
 
 PRECISIONS = ("none", "fp16", "int8", "int4")
-"""From the largest to the smallest file."""
+"""Precisions, from the largest to the smallest file."""
 
 SHARES = {"none": 1.0, "fp16": 0.5, "int8": 0.25, "int4": 0.125}
-"""Size of a model by its precision, at least, as a share of the weights in float32."""
+"""Least size of a model by its precision, as a share of the weights in float32."""
 
-# Operators on weights in four bits, those of blocks of any number of bits, and tensors' types. Ours
-# unpacks four bits by shifting bytes.
+# Operators on weights in four bits, on blocks of any number of bits, and types of tensors. Our
+# graphs unpack four bits by shifting bytes.
 _PACKED = {"BitShift", "MatMulBnb4"}
 _BLOCKS = ("MatMulNBits", "GatherBlockQuantized")
 _NIBBLE = 4
@@ -26,7 +26,7 @@ _EIGHT_BITS = {TensorProto.INT8, TensorProto.UINT8}
 HALF = {TensorProto.FLOAT16, TensorProto.BFLOAT16}
 """Types of numbers in half precision."""
 
-_SMALL = 1 << 12  # constants of fewer numbers stay in float32
+_SMALL = 1 << 12  # Constants with fewer numbers stay in float32.
 
 
 def quantize(model: ModelProto, precision: str, sequences: Sequence[Sequence[int]]) -> ModelProto:
@@ -36,14 +36,14 @@ def quantize(model: ModelProto, precision: str, sequences: Sequence[Sequence[int
 
     Args:
         model: A float32 ONNX model from ``fala_export.models.onnx_graph``.
-        precision: One of ``PRECISIONS``. ``"fp16"`` runs at float32's speed, as a CPU does not
+        precision: One of ``PRECISIONS``. ``"fp16"`` runs at float32's speed, because a CPU does not
             compute in half precision: weights become float32 while the model is loaded. ``"int8"``
-            and ``"int4"`` compute in 8 bits, see ``fala_export.graph.quantization.integers``.
-        sequences: Token ids to calibrate on, from ``token_sequences``; only for ``"int8"`` and
+            and ``"int4"`` compute in 8 bits; see ``fala_export.graph.quantization.integers``.
+        sequences: Token ids to calibrate on, from ``token_sequences``; used only for ``"int8"`` and
             ``"int4"``.
 
     Returns:
-        The model, a new one.
+        A new model.
 
     Raises:
         ExportError: A value inside the model is not finite.
@@ -54,10 +54,10 @@ def quantize(model: ModelProto, precision: str, sequences: Sequence[Sequence[int
 
 
 def stored_precision(model: ModelProto) -> str:
-    """The precision of a graph's weights by its content: the coarsest that one of them has.
+    """Return the precision of a graph's weights by its content: the coarsest of any weight.
 
     Args:
-        model: Any ONNX model, quantized by any tool.
+        model: An ONNX model, quantized by any tool.
 
     Returns:
         One of ``PRECISIONS``.
