@@ -1,7 +1,7 @@
-"""The vendor's side of FaLA: models in, bundles out.
+"""Make releases: the vendor's side of FaLA, with models in and bundles out.
 
 The names below are the vendor's public interface. Each is loaded at its first use: importing the
-package loads NumPy alone, and so does a use of ``fit_head``, ``fit_bridge`` or the rows.
+package loads only NumPy, and so does using ``fit_head``, ``fit_bridge`` or the rows.
 """
 
 from typing import TYPE_CHECKING
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from fala_export.training.texts import length_batches as length_batches
     from fala_export.vectors.table import write_vectors as write_vectors
 
-#: The modules of the names.
+#: The modules in which the names are defined.
 _MODULES = {
     "Bridge": "fala.model.bridge",
     "Columns": "fala_export.rows.columns",
@@ -106,10 +106,10 @@ _MODULES = {
 
 __all__ = sorted(_MODULES)
 
-if not TYPE_CHECKING:  # for a type checker the module would have every name
+if not TYPE_CHECKING:  # A type checker would otherwise believe that the module has every name.
 
     def __getattr__(name: str) -> object:
-        """A name, loaded at its first use."""
+        """Return a public name, loaded at its first use."""
         from importlib import import_module
 
         if name not in _MODULES:
@@ -117,5 +117,5 @@ if not TYPE_CHECKING:  # for a type checker the module would have every name
         return getattr(import_module(_MODULES[name]), name)
 
     def __dir__() -> list[str]:
-        """All public names."""
+        """Return all public names."""
         return sorted({*globals(), *__all__})

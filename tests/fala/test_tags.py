@@ -53,8 +53,8 @@ def test_each_tag_is_fitted_like_two_labels(tmp_path):
 @pytest.mark.parametrize(
     ("sets", "names", "words"),
     [
-        ([{"a"}, {"a", "b"}, {"a"}], None, "tag 1 of 2 is of all rows"),
-        ([{"a"}, set(), set()], ["a", "b"], "tag 2 of 2 is of no row"),
+        ([{"a"}, {"a", "b"}, {"a"}], None, "tag 1 of 2 belongs to all rows"),
+        ([{"a"}, set(), set()], ["a", "b"], "tag 2 of 2 belongs to no row"),
         ([set(), [], ()], None, "no row has a tag, but a head needs rows with a tag"),
         ([{"a"}, None, set()], None, "an empty set, not None"),
         ([{"a"}, {"c"}, set()], ["a"], "a tag of example 1 is a text of 1 character, not one of a"),

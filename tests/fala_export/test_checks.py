@@ -59,7 +59,7 @@ def test_no_output_is_an_input(inputs, command):
 
 
 def test_keys_are_not_overwritten(inputs):
-    assert ".pub is the ending of the public half" in failed("key", "v.pub")
+    assert ".pub is the extension of the public half" in failed("key", "v.pub")
     works("key", "new.fala.sig")
     key = (inputs / "new.fala.sig").read_bytes()
     assert "would overwrite" in failed("sign", "new.fala", "--key", "new.fala.sig")

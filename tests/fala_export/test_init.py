@@ -59,16 +59,18 @@ def test_a_table_of_texts_and_labels_makes_a_release(table, tmp_path):
     words, out = table(rows, HEADER[:2]), tmp_path / "recipe.toml"
     assert "no row names a user: all rows are used for the release" in done(*words)["split"]
     told = works("release", out).stdout
-    assert "no row names a user: no scales from people, no check by users" in told
+    assert "no row names a user, so there are no scales from people and no check by users" in told
     out.unlink()
     works(*words, "--old", tmp_path / "posts.fala")
     recipe = out.read_text()
-    assert "No user of these rows can play one.\n# [check]" in recipe and "\n# [scales]" in recipe
+    assert (
+        "No user of these rows can be simulated.\n# [check]" in recipe and "\n# [scales]" in recipe
+    )
     works("release", out)
     assert Bundle.open(tmp_path / "posts-2.fala").head() is not None
     out.write_text(recipe.replace("# [check]\n# from", "[check]\nfrom"))
     told = fails(run("release", out), notices=True)
-    assert "so there is no check by users: remove [check]" in told
+    assert "so there can be no check by users; remove [check]" in told
 
 
 def test_a_recipe_skips_bad_rows_on_request(posts, tmp_path):
@@ -112,7 +114,7 @@ def test_tables_that_require_more_rows_are_comments(table, tmp_path):
         works(*table(rows[:count]), "--old", tmp_path / "old.fala")
         tables = msgspec.toml.decode(out.read_bytes())
         assert {"scales", "bridge", "check"} - tables.keys() == missing
-    assert "It takes 103 public texts; there are" in out.read_text()
+    assert "It needs 103 public texts; there are" in out.read_text()
 
 
 def test_a_recipe_for_matches_has_scales(table, tmp_path):
@@ -132,8 +134,8 @@ def test_a_recipe_for_matches_has_scales(table, tmp_path):
         second.read_text().replace("[check]", "[check]\nusers = 1").replace("0.0", "-1")
     )
     made = works("release", second)
-    assert "scales of a device's fit" in made.output
-    assert "playing the devices of 1 of 6 held-out annotators, drawn at random" in made.stderr
+    assert "scales (prior variances) of a device's fit" in made.output
+    assert "simulating the devices of 1 of 6 held-out annotators, drawn at random" in made.stderr
 
 
 def test_control_characters_of_labels_reach_no_terminal_and_no_release(table, tmp_path):

@@ -91,7 +91,7 @@ def test_without_onnx_the_cost_is_unknown_with_a_reason(tmp_path, monkeypatch):
     write_noted(tmp_path / "x.fala")
     monkeypatch.setitem(sys.modules, "onnx", None)
     shown = works("inspect", tmp_path / "x.fala").stdout
-    assert f"unknown: not noted at export; to count it: {install_hint('export')}" in shown
+    assert f"unknown: not recorded at export; to count it: {install_hint('export')}" in shown
 
 
 def test_a_foreign_or_missing_file_ends_in_one_line(tmp_path):

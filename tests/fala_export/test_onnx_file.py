@@ -293,7 +293,7 @@ class TestRefusals:
             ("/etc/hostname", "outside its folder"),
             ("C:\\weights", "outside its folder"),
             ("", "outside its folder"),
-            ("absent", "not beside it"),
+            ("absent", "not in its folder"),
             ("short", "belongs to another model, or is incomplete"),
         ],
     )

@@ -155,7 +155,7 @@ def test_a_table_becomes_settings_including_keys_of_groups():
     assert read == Table(name="x", pace=Pace(None, 4))
     for table, message in (
         ({"batch": 4}, r"\[table\] needs name"),
-        ({"name": "x", "bach": 4}, r"\[table\] has no key bach; it has name, rate, batch"),
+        ({"name": "x", "bach": 4}, r"\[table\] has no key bach; its keys are name, rate, batch"),
         ({"name": "x", "batch": 0}, "table.batch: 0 is not in the range"),
         ({"name": "x", "batch": "4"}, "table.batch: Expected `int`, got `str`"),
     ):

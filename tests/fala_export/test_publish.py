@@ -98,7 +98,7 @@ class TestCommands:
         (tmp_path / "empty" / "bad.pem").write_text("no key")
         for message, *arguments in (
             ("no such repository", "publish", tmp_path / "none", new, "--key", keys),
-            ("not a whole repository", "publish", tmp_path / "empty", new, "--key", keys),
+            ("is not a complete repository", "publish", tmp_path / "empty", new, "--key", keys),
             ("no such key", "publish", folder, new, "--key", tmp_path / "none"),
             ("must sign; 0 did.*no such key|cannot be read as a private key",
              "publish", folder, new, "--key", tmp_path / "empty"),
@@ -113,9 +113,9 @@ class TestCommands:
             ("there is no role x", "repository", "rotate", folder, "--role", "x", "--key", keys),
             ("is inside the repository", "repository", "rotate", folder, "--role", "root", "--key",
              keys, "--keys-to", folder / "metadata" / "keys"),
-            ("is not ROLE=K/N", "repository", "begin", tmp_path / "r", "--threshold", "2/3"),
+            ("must be ROLE=K/N", "repository", "begin", tmp_path / "r", "--threshold", "2/3"),
             ("is not K/N", "repository", "begin", tmp_path / "r", "--threshold", "root=3/2"),
-            ("is not a number of days", "repository", "begin", tmp_path / "r", "--days",
+            ("must be a number of days", "repository", "begin", tmp_path / "r", "--days",
              "root=0"),
             ("cannot be read as a private key", "sign", new, "--key", keys / "root-1.pub"),
         ):  # fmt: skip
@@ -203,7 +203,7 @@ class TestRepository:
         assert list(state.targets["model"].signed.targets) == ["model/release.fala"]
         manifest = installed_manifest(tmp_path, vendor, releases=releases)
         assert (manifest.product, manifest.version) == ("model", 2)
-        with pytest.raises(ExportError, match="keys of its own already"):
+        with pytest.raises(ExportError, match="already has its own keys"):
             vendor.delegate("model")
 
     def test_a_release_with_a_version_is_published_unchanged(self, tmp_path, vendor, releases):
@@ -222,9 +222,9 @@ class TestRepository:
         add_version(tmp_path / "low.fala", Bundle.open(new), 1, "model")
         copy = done("repository", "show", folder)
         for release, told in (
-            (releases / "old.fala", "already, as version 1 of model, and version 2 is the newest"),
-            (new, "already, as version 2 of model, the newest one"),
-            (tmp_path / "low.fala", "already, as version 2 of model, the newest one"),
+            (releases / "old.fala", "as version 1 of model, and version 2 is the newest"),
+            (new, "as version 2 of model, the newest one"),
+            (tmp_path / "low.fala", "as version 2 of model, the newest one"),
         ):
             message = failed("publish", folder, release, "--key", keys)
             assert told in message and "--republish" in message, message

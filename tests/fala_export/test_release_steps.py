@@ -143,13 +143,13 @@ def test_completed_steps_are_not_repeated(kitchen, monkeypatch):
     assert len(before) == 8  # backbone, head, bridge, scales: a bundle and a summary each
     write_recipe(kitchen, RECIPE.replace("-1.0", "0.9"))
     done = release(kitchen, code=1)
-    assert "[check] demands minimum_gain = 0.9, and 3 held-out annotators gain" in done.stderr
+    assert "[check] requires minimum_gain = 0.9, but 3 held-out annotators gain" in done.stderr
     assert not (kitchen / "second.fala").exists() and not (kitchen / "REPO").exists()
-    assert done.stderr.count("done before") == 4
+    assert done.stderr.count("already done") == 4
     assert before.items() <= steps(kitchen).items()
     write_recipe(kitchen)
     again = release(kitchen)
-    assert again.stderr.count("done before") == 5
+    assert again.stderr.count("already done") == 5
     assert "published: version 1" in again.stdout
     first = (kitchen / "second.fala").read_bytes()
     release(kitchen)
@@ -182,7 +182,9 @@ def test_the_last_head_is_fitted_to_all_rows(kitchen):
     assert summary["check"]["margins"]["auc"]["fala"] is not None
     told = works("release", kitchen / "recipe.toml", "--users", 10).stdout
     assert "check: 10 held-out annotators" in told and " +-" in told
-    assert "the old personal model is not measured: its release was fitted to all rows" in told
+    assert (
+        "the old personal model is not measured, because its release was fitted to all rows" in told
+    )
 
 
 def test_more_simulated_users_than_the_rows_allow_are_refused(kitchen):
@@ -190,7 +192,7 @@ def test_more_simulated_users_than_the_rows_allow_are_refused(kitchen):
     assert "17 simulated users requested, but the rows allow 16: 32 of 32 users have 12" in told
     assert "ask for 16, or add rows of more users" in told
     write_recipe(kitchen, RECIPE.partition("[bridge]")[0])
-    assert "--users is for a recipe with [check]" in failed(
+    assert "--users needs a recipe with [check]" in failed(
         "release", kitchen / "recipe.toml", "--users", 3
     )
     assert not (kitchen / "recipe.work").exists()
@@ -277,9 +279,9 @@ def test_a_dry_run_lists_the_steps(kitchen):
 def test_a_release_on_the_same_backbone_needs_no_bridge(kitchen):
     write_recipe(kitchen, RECIPE.replace("new.txt", "old.txt"))
     done = release(kitchen)
-    assert "bridge from posts (first): none is needed, it has the same backbone" in done.stdout
+    assert "bridge from posts (first): not needed, because the backbone is the same" in done.stdout
     assert not Bundle.open(kitchen / "second.fala").bridges()
-    assert "played as devices from posts (first)" in done.stdout
+    assert "simulated as devices from posts (first)" in done.stdout
 
 
 def test_too_few_annotators_are_named_before_any_work(kitchen):
@@ -305,10 +307,10 @@ repository = "REPO"
     assert "published: version 2 of posts" in release(kitchen).stdout
     write_recipe(kitchen, f"version = 1\n{first}")
     refused = release(kitchen, code=1).stderr
-    assert "version 1 of posts, and version 2 is published" in refused and "step 1" not in refused
+    assert "version 1 of posts, but version 2 is published" in refused and "step 1" not in refused
     write_recipe(kitchen, first)
     again = release(kitchen).stdout
-    assert "nothing to do: this release is version 1 of posts" in again
+    assert "nothing to do, because this release is already version 1 of posts" in again
     assert "already, version 2 is the newest there" in again
     assert dry_run(kitchen)["steps"]["publish"] == "done"
     # A little change of the old recipe makes another release, which is older all the same.
@@ -332,7 +334,7 @@ def test_devices_that_cannot_take_the_release_are_named_before_any_work(kitchen)
     posts = (kitchen / "posts.csv").read_text()
     (kitchen / "posts.csv").write_text(posts.replace(",0,", ",fine,").replace(",1,", ",rude,"))
     write_recipe(kitchen, RECIPE.replace('"posts"', '"news"'))
-    told = 'a release of posts, whose devices refuse one of news; write product = "posts"'
+    told = 'is a release of posts, whose devices reject a release of news; add product = "posts"'
     assert told in release(kitchen, "--dry-run", code=1).stderr
     write_recipe(kitchen)
     why = "with labels 0, 1, and the rows are for classification with labels fine, rude;"

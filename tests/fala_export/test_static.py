@@ -231,10 +231,10 @@ def test_a_folder_that_does_not_fit_is_refused_in_one_line(tmp_path):
     folder = tmp_path / "m"
     write_static(folder)
     table = load_file(folder / "model.safetensors")["embedding.weight"]
-    refused("the mean alone", folder, "--pooling", "cls")
+    refused("must be pooled by the mean", folder, "--pooling", "cls")
     refused("need a transformer's folder", folder, "--layers", 1)
     refused("reads 1 to", folder, "--max-length", 100_000)
-    refused("--trim-vocabulary is for a transformer's", folder, "--trim-vocabulary", __file__)
+    refused("--trim-vocabulary needs a transformer's", folder, "--trim-vocabulary", __file__)
     write_static(tmp_path / "table", tokenizer=PLAIN)
     refused(
         "have no int4: choose one of none, fp16, int8", tmp_path / "table", "--quantize", "int4"

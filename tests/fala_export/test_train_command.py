@@ -179,7 +179,7 @@ def test_annotators_heads_require_annotators(model, files, titles, tmp_path):
     data = write_rows(tmp_path / "nameless.jsonl", nameless)
     options = (*files, "--annotators", "--max-length", 32)
     assert "have 0 users of 5 rows or more" in failed(model, *options, "--data", data)
-    assert "rows are of matching" in failed(model, *options, "--data", titles)
+    assert "rows are for matching" in failed(model, *options, "--data", titles)
 
 
 def test_a_trained_matcher_is_released_and_beats_the_frozen_one(model, files, titles, tmp_path):
@@ -218,7 +218,7 @@ def test_an_interrupted_command_resumes_to_the_same_bytes(model, texts, tmp_path
         result = run(*arguments)
     assert result.exit_code == 130
     assert result.stderr.splitlines()[-1] == (
-        "fala-export: interrupted; the same command with --resume continues"
+        "fala-export: interrupted; run the same command with --resume to continue"
     )
     assert not (tmp_path / "cut.fala").exists()
     assert "--resume" in failed(*arguments)
@@ -257,6 +257,6 @@ def test_mistakes_end_in_one_line(model, texts, files, tmp_path):
     assert "too few" in failed(model, *files, "--data", few, "--max-length", 32)
     assert "1 to 64 tokens" in failed(model, *files, "--max-length", 65)
     message = failed(graph, "--data", texts, "--frozen", "--out", out, "--pooling", "cls")
-    assert "is a bundle; --pooling is for a model" in message
+    assert "is a bundle, but --pooling needs a model" in message
     assert "--frozen" in failed(model, "--data", texts, "--out", out, status=2)
     assert not out.exists()

@@ -77,7 +77,7 @@ def test_other_tokenizers_are_named():
         (Tokenizer(models.WordLevel(words, "[UNK]")), "is WordLevel"),
         (changed(normalizer=normalizers.NFKC()), "differently from BERT's"),
         (changed(pre_tokenizer=pre_tokenizers.Whitespace()), "differently from BERT's"),
-        (changed(model=models.WordPiece(marks, unk_token="[UNK]")), "orders the marks"),
+        (changed(model=models.WordPiece(marks, unk_token="[UNK]")), "changes the order of marks"),
     ):  # fmt: skip
         with pytest.raises(NotPlainError, match=reason):
             plain_wordpiece(tokenizer)

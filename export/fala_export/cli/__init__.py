@@ -1,4 +1,4 @@
-"""The command ``fala-export``: models in, bundles out."""
+"""Define the command ``fala-export``: models in, bundles out."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ for _command in (
 
 
 def run(*words: str) -> dict[str, Any]:
-    """Run a command in this process; it prints nothing on standard output.
+    """Run a command in this process, without printing on standard output.
 
     Args:
         words: The command and its arguments, as on the command line.
@@ -50,7 +50,7 @@ def run(*words: str) -> dict[str, Any]:
         The command's summary, as ``--json`` prints it.
 
     Raises:
-        click.ClickException: If it fails.
+        click.ClickException: The command fails.
     """
     with redirect_stdout(io.StringIO()):
         return dict(main.main(list(words), prog_name="fala-export", standalone_mode=False))

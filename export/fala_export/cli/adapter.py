@@ -1,4 +1,4 @@
-"""``fala-export adapter``."""
+"""Define ``fala-export adapter``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def adapter(settings: TaskRelease) -> Summary:
     "Parameter-Efficient Transfer Learning for NLP", ICML 2019).
     """
     if not settings.task.strip():
-        raise click.UsageError("--task is blank")
+        raise click.UsageError("--task must not be blank")
     with progress("loading libraries"):
         from fala_export.bundle.admit import write_admitted
         from fala_export.people.division import divide, load_public_rows
@@ -32,7 +32,10 @@ def adapter(settings: TaskRelease) -> Summary:
     rows = load_public_rows(settings.run.data, columns)
     division = divide(rows, settings.training.seed, validation=True)
     if settings.best == "accuracy" and rows.task == MATCHING:
-        raise click.UsageError("--best accuracy: a matcher has no accuracy, as it learns an order")
+        raise click.UsageError(
+            "--best accuracy: a matcher has no accuracy, because it learns an order; use --best "
+            "loss"
+        )
     base = open_base(settings)
     task = train_task(base, rows, division, settings)
     make = partial(write_task, task, base, rows, division, settings)

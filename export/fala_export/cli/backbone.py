@@ -1,4 +1,4 @@
-"""``fala-export backbone``."""
+"""Define ``fala-export backbone``."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ from fala_export.cli.command import Summary, command, name_of
 from fala_export.recipe.options import File, Only
 from fala_export.recipe.settings import ExportOptions, FrozenPooling, ModelSource
 
-_COMPARED = 192  # texts, as many as without a file
+_COMPARED = 192  # Number of texts, as many as without a file.
 
 
 @dataclass(frozen=True, kw_only=True)
 class BackboneCommand:
-    """A model to export.
+    """The model to export.
 
     Attributes:
         out: Bundle to write.
-        pooling: Default: "layers", the means of three layers, concatenated; of a model without
-            inner layers "own". "own" is that of the model's sentence-transformers files, or the
-            mean.
+        pooling: How token states become an embedding: "layers", the concatenated means of three
+            layers (default); or "own", the pooling of the model's sentence-transformers files, or
+            else the mean (default for a model without inner layers).
         tokenizer: The tokenizer.json of an ONNX file.
-        parity_text: Texts, one a line, to compare the bundle with the model.
-        trim_vocabulary: Public texts, one a line or a file of rows, plain or .gz. A transformer's
-            tokens that they do not use are dropped (WordPiece and Unigram), and the bundle is
-            compared with the whole model on up to 192 of them.
+        parity_text: File of texts, one on each line, on which the bundle is compared with the
+            model.
+        trim_vocabulary: File of public texts, one on each line, or of rows, plain or .gz. Tokens of
+            a transformer that the texts do not use are dropped (WordPiece and Unigram), and the
+            bundle is compared with the whole model on up to 192 of the texts.
     """
 
     model: ModelSource
@@ -48,9 +49,9 @@ class BackboneCommand:
 def backbone(settings: BackboneCommand) -> Summary:
     """Export a Hugging Face encoder of any family, static embeddings, or an encoder's ONNX file.
 
-    What PyTorch can trace is taken if the bundle's embeddings are the model's. A folder with
-    weights is exported by them; one that has only ONNX files, such as optimum writes, by
-    model.onnx.
+    Any encoder that PyTorch can trace is accepted if the bundle's embeddings equal the model's. A
+    folder with weights is exported from them; a folder with only ONNX files, such as optimum
+    writes, is exported from model.onnx.
     """
     with progress("loading libraries"):
         from fala_export.bundle.admit import write_admitted
@@ -73,8 +74,8 @@ def backbone(settings: BackboneCommand) -> Summary:
     if corpus is not None:
         if not encoder.trainable:
             raise ExportError(
-                f"{model.source}: --trim-vocabulary is for a transformer's folder with its "
-                "weights, not for a graph or static embeddings: leave it out"
+                f"{model.source}: --trim-vocabulary needs a transformer's folder with its "
+                "weights, not a graph or static embeddings; leave it out"
             )
         with naming(str(model.source)), progress("trimming the vocabulary"):
             encoder = trim_encoder(encoder, corpus)

@@ -27,8 +27,8 @@ def command(
 
     Args:
         settings: A dataclass; see ``fala_export.recipe.options``.
-        to_text: Formats the function's summary; ``--json`` prints it as it is.
-        name: The command's name; None takes the function's.
+        to_text: A function that formats the summary; ``--json`` prints it unformatted.
+        name: The command's name; None uses the function's name.
     """
     options = Options(settings)
 
@@ -42,8 +42,10 @@ def command(
                 if "work" not in values:
                     raise
                 option = " with --resume" if "resume" in values else ""
-                raise ExportError(f"interrupted; the same command{option} continues") from error
-            # A name in a file may hold control characters; of JSON's escapes DEL is missing.
+                raise ExportError(
+                    f"interrupted; run the same command{option} to continue"
+                ) from error
+            # A name in a file may contain control characters, and JSON does not escape DEL.
             if as_json:
                 text = json.dumps(summary, indent=2).replace("\x7f", "\\u007f")
             else:
@@ -65,15 +67,15 @@ def command(
 
 
 def name_of(source: str) -> str:
-    """A model's default name: of its folder, of its file, or on the hub.
+    """Return a model's default name: of its folder, of its file, or on the hub.
 
     Args:
-        source: As on the command line; a folder may be ``.`` or ``..``.
+        source: The source as on the command line; a folder may be ``.`` or ``..``.
     """
     path = Path(source)
     if path.is_file():
         return path.stem
-    # Not always: a link that was named on purpose keeps its own name.
+    # A link that was named on purpose keeps its own name.
     if path.is_dir() and path.name in ("", ".."):
         path = path.resolve()
     return path.name

@@ -1,4 +1,4 @@
-"""``fala-export init``."""
+"""Define ``fala-export init``."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ class Init:
     """A vendor's rows, and the recipe to write.
 
     Attributes:
-        data: The rows.
-        out: Recipe to write; it must not exist.
-        source: A model's folder, its name on the hub, its ONNX file or its bundle; or a text file
-            of word vectors (default: to be filled in).
-        revision: Branch, tag or commit of a model on the hub; the recipe keeps the commit.
-        name: The release's (default: the name of the rows' file, numbered after --old).
-        old: The release that devices have: with a bridge from it, and a check on held-out users.
-        publish: Folder of the repository to publish in.
+        data: File of rows.
+        out: Recipe to write; the file must not exist.
+        source: A model's folder, name on the hub, ONNX file or bundle; or a text file of word
+            vectors (default: left to be filled in).
+        revision: Branch, tag or commit of a model on the hub; the recipe records the commit.
+        name: Name of the release (default: the name of the rows' file, numbered after --old).
+        old: The release that devices have; the recipe then has a bridge from it, and a check on
+            held-out users.
+        publish: Folder of the repository in which to publish.
     """
 
     data: Annotated[FileOrFolder, PositionalArgument("ROWS")]
@@ -43,8 +44,8 @@ class Init:
 def init(settings: Init) -> Summary:
     """Write a commented recipe for rows: CSV, TSV, JSON Lines or Parquet.
 
-    Columns that are not named are guessed by their names, and shown. `fala-export release` makes
-    the release.
+    Columns that are not named are guessed by their names, and shown. Make the release with
+    `fala-export release`.
     """
     with progress("reading rows"):
         from fala_export.release.first_recipe import write_recipe

@@ -1,4 +1,4 @@
-"""``fala-export inspect``."""
+"""Define ``fala-export inspect``."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _cost(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _tree(value: object) -> Iterator[str]:
-    """Any value of a manifest, a line a leaf."""
+    """Yield any value of a manifest as lines, one for each leaf."""
     if not isinstance(value, Mapping):
         yield _leaf(value)
         return

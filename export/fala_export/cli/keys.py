@@ -1,4 +1,4 @@
-"""``fala-export key`` and ``fala-export sign``."""
+"""Define ``fala-export key`` and ``fala-export sign``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fala_export.recipe.settings import Passphrase, SignSettings
 
 @dataclass(frozen=True, kw_only=True)
 class NewKey:
-    """A key to make.
+    """The key to make.
 
     Attributes:
         file: File of the private half.
@@ -26,8 +26,8 @@ class NewKey:
 def key(settings: NewKey) -> Summary:
     """Make an Ed25519 key that signs releases as single files.
 
-    KEY.pem is the private half, readable by its owner only; KEY.pub beside it is the public half,
-    which an app pins: Device.replace(release, trust="KEY.pub").
+    KEY.pem is the private half, which only its owner can read. KEY.pub next to it is the public
+    half, which an app pins: Device.replace(release, trust="KEY.pub").
     """
     from fala_export.updates.keys import PUBLIC, make_key
 
@@ -53,11 +53,11 @@ class Sign:
 
 @command(Sign)
 def sign(settings: Sign) -> Summary:
-    """Sign a release as a single file: writes x.fala.sig beside it.
+    """Sign a release as a single file, by writing x.fala.sig next to it.
 
-    Devices with the public half reject releases without such a signature:
-    Device.replace("x.fala", trust="KEY.pub"). It needs no repository; but it cannot announce
-    a newer release, nor revoke a key: use fala-export publish for that.
+    Devices with the public half reject releases without such a signature: Device.replace("x.fala",
+    trust="KEY.pub"). A signature needs no repository, but it can neither announce a newer release
+    nor revoke a key; use fala-export publish for that.
     """
     from fala_export.updates.signing import sign_file
 

@@ -1,4 +1,4 @@
-"""``fala-export publish`` and ``fala-export repository``."""
+"""Define ``fala-export publish`` and ``fala-export repository``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Repository:
     """A repository of signed updates.
 
     Attributes:
-        folder: Its public folder.
+        folder: Public folder of the repository.
     """
 
     folder: Annotated[FolderPath, PositionalArgument("REPO")]
@@ -63,7 +63,7 @@ class NewKeys:
     keys_to: FolderPath | None = None
 
     def of(self, repository: Path) -> Path:
-        """The folder of a repository's new keys."""
+        """Return the folder of a repository's new keys."""
         return self.keys_to or keys_beside(repository)
 
 
@@ -73,10 +73,10 @@ class Publish:
 
     Attributes:
         bundle: The release.
-        product: Whose release it is (default: the bundle's own, or 'model').
-        version: Counts the product's releases (default: the next).
-        republish: Publish a release that is in the repository already, or is older than the newest
-            one, as the newest version: devices go back to it.
+        product: Product of the release (default: the bundle's own, or 'model').
+        version: Number of the release among the product's releases (default: the next).
+        republish: Publish a release that is already in the repository, or is older than the newest
+            one, as the newest version, so that devices go back to it.
     """
 
     repository: Repository
@@ -91,7 +91,7 @@ class Publish:
 def publish(settings: Publish) -> Summary:
     """Publish a release to the devices that follow a repository.
 
-    REPO is a folder that any web server can serve as it is; 'fala-export repository begin' makes
+    REPO is a folder that any web server can serve unchanged; 'fala-export repository begin' makes
     it. Devices install the release with Device.update, or 'fala-device update'. New files are
     written before the metadata that name them, so that devices may read at any time.
     """
@@ -107,13 +107,13 @@ def publish(settings: Publish) -> Summary:
 
 @dataclass(frozen=True, kw_only=True)
 class Begin:
-    """A repository to begin.
+    """The repository to begin.
 
     Attributes:
         thresholds: ROLE=K/N: how many of how many keys must sign for root, targets, snapshot or
-            timestamp (default: root=2/3, else 1/1).
-        days: ROLE=DAYS: how long the metadata of root, targets, snapshot or timestamp last
-            (default: 365, 365, 30 and 7).
+            timestamp (default: root=2/3, others 1/1).
+        days: ROLE=DAYS: for how many days the metadata of root, targets, snapshot or timestamp are
+            valid (default: 365, 365, 30 and 7).
     """
 
     repository: Repository
@@ -125,9 +125,9 @@ class Begin:
 
 @command(Begin, _to_text)
 def begin(settings: Begin) -> Summary:
-    """Begin a repository, with new keys.
+    """Begin a repository with new keys.
 
-    An app pins the first root, REPO/metadata/1.root.json: all trust starts there.
+    An app pins the first root, REPO/metadata/1.root.json, because all trust starts there.
     """
     from fala_export.updates import publishing
 
@@ -149,8 +149,8 @@ class Renew:
     """The metadata to sign again.
 
     Attributes:
-        roles: Renew root, targets, snapshot or timestamp, or a product with keys of its own, and
-            what names it.
+        roles: Role to renew, with the roles that name it: root, targets, snapshot or timestamp, or
+            a product with its own keys.
     """
 
     repository: Repository
@@ -160,10 +160,10 @@ class Renew:
 
 @command(Renew, _to_text)
 def renew(settings: Renew) -> Summary:
-    """Sign metadata for another period: run it daily, or devices reject it as expired.
+    """Sign metadata for another period; run it daily, or devices reject the metadata as expired.
 
-    Without --role the timestamp is renewed, and of the others those that have less than half of
-    their period left and whose keys are available.
+    Without --role, the timestamp is renewed, and every other role that has less than half of its
+    period left and whose keys are available.
     """
     from fala_export.updates import publishing
 
@@ -177,7 +177,8 @@ class Rotate:
     """A role that gets new keys.
 
     Attributes:
-        role: root, targets, snapshot or timestamp, or a product with keys of its own.
+        role: Role that gets new keys: root, targets, snapshot or timestamp, or a product with its
+            own keys.
         threshold: K/N: how many of how many keys must sign.
     """
 
@@ -192,9 +193,9 @@ class Rotate:
 def rotate(settings: Rotate) -> Summary:
     """Give a role new keys, and revoke the old ones.
 
-    The root must sign, by its old keys and by its new ones. Another role's old keys sign once
-    more where they are available, so that devices accept the metadata at every moment; if they
-    are lost or stolen, leave them out of --key.
+    The root must sign with its old keys and its new ones. Another role's old keys also sign once
+    more if they are available, so that devices accept the metadata at every moment; if they are
+    lost or stolen, leave them out of --key.
     """
     from fala_export.updates import publishing
 
@@ -203,7 +204,7 @@ def rotate(settings: Rotate) -> Summary:
 
 @dataclass(frozen=True, kw_only=True)
 class Delegate:
-    """A product that gets keys of its own.
+    """A product that gets its own keys.
 
     Attributes:
         product: The product.
@@ -219,7 +220,7 @@ class Delegate:
 
 @command(Delegate, _to_text)
 def delegate(settings: Delegate) -> Summary:
-    """Give a product keys of its own, which sign its releases only."""
+    """Give a product its own keys, which sign only its releases."""
     from fala_export.updates import publishing
 
     return _with_new_keys(publishing.delegate, settings.product, settings)
@@ -227,7 +228,7 @@ def delegate(settings: Delegate) -> Summary:
 
 @command(Repository, _to_text)
 def show(settings: Repository) -> Summary:
-    """Show a repository's roles, how long they last, and its releases."""
+    """Show a repository's roles, how long they are valid, and its releases."""
     from fala_export.updates import publishing
     from fala_export.updates.repository import load_repository
 
@@ -239,10 +240,10 @@ def show(settings: Repository) -> Summary:
 
 @click.group(cls=Group)
 def repository() -> None:
-    """Keep the repository that devices get signed updates from.
+    """Maintain the repository from which devices get signed updates.
 
-    It follows The Update Framework. Its public folder REPO is served by any web server; its
-    private keys are kept elsewhere, those of the root best on no machine at all.
+    It follows The Update Framework. Any web server can serve its public folder REPO. Its private
+    keys are kept elsewhere, and those of the root best on no machine at all.
     """
 
 
@@ -253,7 +254,7 @@ for _command in (begin, renew, rotate, delegate, show):
 def _with_new_keys(
     change: Callable[..., dict[str, Any]], name: str, settings: Rotate | Delegate
 ) -> Summary:
-    """Give a role, or a product, new keys."""
+    """Give new keys to a role or a product."""
     folder, passphrase = settings.repository.folder, settings.keys.passphrase.read()
     return change(
         folder, name, _ring(settings.keys, folder, passphrase), settings.new_keys.of(folder),
@@ -279,7 +280,7 @@ def _by_role(options: tuple[str, ...], value: str) -> dict[str, str]:
     for option in options:
         role, equals, text = option.partition("=")
         if role not in TOP_ROLES or not equals:
-            raise ExportError(f"{option!r:.80} is not ROLE={value}, where ROLE is {_ROLES}")
+            raise ExportError(f"{option!r:.80} must be ROLE={value}, where ROLE is {_ROLES}")
         by_role[role] = text
     return by_role
 
@@ -289,11 +290,13 @@ def _threshold(text: str) -> Threshold:
 
     match = re.fullmatch(r"([1-9][0-9]?)/([1-9][0-9]?)", text)
     if match is None or int(match[1]) > int(match[2]):
-        raise ExportError(f"{text!r:.80} is not K/N, for example 2/3: two of three keys must sign")
+        raise ExportError(
+            f"{text!r:.80} must be K/N, for example 2/3 if two of three keys must sign"
+        )
     return Threshold(int(match[1]), int(match[2]))
 
 
 def _days(text: str) -> int:
     if not re.fullmatch(r"[1-9][0-9]{0,3}", text):
-        raise ExportError(f"{text!r:.80} is not a number of days from 1 to 9999")
+        raise ExportError(f"{text!r:.80} must be a number of days from 1 to 9999")
     return int(text)

@@ -1,4 +1,4 @@
-"""``fala-export release``."""
+"""Define ``fala-export release``."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class ReleaseCommand:
 
     Attributes:
         recipe: The recipe.
-        out: Bundle to write (default: named after the recipe's name, beside the recipe).
-        work: Folder of finished steps, which do not run again (default: beside the recipe).
+        out: Bundle to write (default: named after the recipe's name, in the recipe's folder).
+        work: Folder of finished steps, which do not run again (default: in the recipe's folder).
         dry_run: Print the steps, the texts to embed, and the sizes, without running them.
-        lexical: Whether the head has weights of words, too (default: the recipe's setting).
-        users: Number of simulated users of [check], up to what the rows allow (default: the
+        lexical: Whether the head also has lexical features (default: the recipe's setting).
+        users: Number of simulated users of [check], at most what the rows allow (default: the
             recipe's setting).
-        republish: Publish the release as the newest version even if it is in the repository
-            already, or is older than the newest one: devices go back to it.
+        republish: Publish the release as the newest version even if it is already in the
+            repository, or is older than the newest one, so that devices go back to it.
     """
 
     recipe: Annotated[File, PositionalArgument("RECIPE.toml")]
@@ -41,11 +41,11 @@ class ReleaseCommand:
 def release(settings: ReleaseCommand) -> Summary:
     """Make a release from a recipe: from rows to a signed update.
 
-    The steps are the backbone's bundle, the head, bridges, scales, and the check on
-    held-out annotators, all on the bundle's own embeddings; then the release is signed and
-    published. Finished steps are kept in --work: an interrupted command resumes, and after a change
-    of the recipe only the changed steps run again. A release that is published already is not
-    published again without --republish.
+    The steps are the backbone's bundle, the head, bridges, scales, and the check on held-out
+    annotators, all on the bundle's own embeddings; then the release is signed and published.
+    Finished steps are kept in --work, so an interrupted command resumes, and after a change of the
+    recipe only the changed steps run again. A release that is already published is not published
+    again without --republish.
 
     The same recipe and files give the same bytes on one machine, except for a model in ONNX
     Runtime's own format.
@@ -59,7 +59,7 @@ def release(settings: ReleaseCommand) -> Summary:
     recipe = read_recipe(path, lexical=settings.lexical)
     if settings.users is not None:
         if recipe.check is None:
-            raise ExportError(f"{path}: --users is for a recipe with [check], which plays them")
+            raise ExportError(f"{path}: --users needs a recipe with [check], which simulates users")
         recipe = replace(recipe, check=replace(recipe.check, users=settings.users))
     out = settings.out or path.with_name(f"{product_of(recipe.name)}.fala")
     work = settings.work or path.with_suffix(".work")

@@ -1,4 +1,4 @@
-"""``fala-export scales``."""
+"""Define ``fala-export scales``."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class ScalesCommand:
 
     Attributes:
         release: Bundle with a head.
-        data: Rows as of fala-replace --data; the public ones that name a user are read.
-        out: Bundle to write (default: --release itself, written again).
+        data: Rows in the format of fala-replace --data; the public rows that name a user are read.
+        out: Bundle to write (default: the bundle of --release is replaced).
     """
 
     release: File
@@ -32,14 +32,14 @@ class ScalesCommand:
 def scales(settings: ScalesCommand) -> Summary:
     """Choose how far devices move from a release's head, as public annotators differ from it.
 
-    By number of labels, the scales with the least loss on annotators are written: of the fit's
-    blocks, the slope and the bias, and the expected share of the full fit. It takes twenty
-    annotators with thirty rows or more; above the numbers of labels that twenty have, devices take
-    the SDK's scales.
+    The scales (prior variances) with the least loss on annotators are written by number of labels:
+    of the fit's blocks, the slope and the bias, and the expected mixing weight of the full fit. At
+    least twenty annotators with at least thirty rows are needed. Above the numbers of labels that
+    twenty annotators have, devices use the SDK's scales.
 
-    Head and backbone overfit their own training rows. So scales are measured with heads that are
-    refitted without a third of the documents, on that third; and of the rows of a trained backbone
-    only those that its training held out are used.
+    Head and backbone overfit their own training rows. Scales are therefore measured with heads that
+    are fitted again without a third of the documents, on that third. If the backbone was trained,
+    only the rows that its training held out are used.
     """
     from fala_export.bundle.admit import write_admitted
     from fala_export.people.division import load_public_rows
@@ -49,7 +49,8 @@ def scales(settings: ScalesCommand) -> Summary:
     rows = load_public_rows(settings.data, settings.columns, Bundle.open(release).manifest.link)
     trained_on = None
     if settings.learned.trained_on is not None:
-        # The digest says if these are the rows of the training, which may have skipped bad ones.
+        # The digest shows whether these are the rows of the training, which may have skipped bad
+        # rows.
         trained_on = load_public_rows(settings.learned.trained_on, Columns(skip_bad_rows=True))
     return write_admitted(
         settings.out or release, lambda out: write_scales(release, rows, out, trained_on)

@@ -1,4 +1,4 @@
-"""A command's summary as text, a line a figure."""
+"""Format a command's summary as text, with one line for each figure."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ _METRICS = {
     "rmse": "RMSE", "rank_correlation": "rank correlation",
 }  # fmt: skip
 _DEVICES = {
-    "new_global": "with the release as shipped", "old_personal": "with the old personal model",
-    "instant": "at once", "fala": "after the forward passes",
+    "new_global": "with the release as shipped", "old_personal": 
+        "with the new release without personalization",
+    "instant": "at once", "fala": "before any forward pass",
 }  # fmt: skip
 
 
 def text_of(summary: Mapping[str, Any]) -> str:
-    """A summary as text; its first value is the path of the written file."""
+    """Format a summary as text; its first value is the path of the written file."""
     (_, path), *_ = summary.items()
     return "\n".join([f"{path}:", *_lines(summary)])
 
@@ -42,20 +43,20 @@ def _cost(cost: Mapping[str, Any]) -> Iterator[str]:
         f"{count / 1e9:.3g} at {length}" for length, count in cost["flops"].items()
     )
     yield f"  parameters: {cost['parameters'] / 1e6:.2f} million"
-    yield f"  GFLOP a forward pass, by tokens: {operations}"
+    yield f"  GFLOP per forward pass, by number of tokens: {operations}"
 
 
 def _parity(parity: Mapping[str, Any]) -> Iterator[str]:
-    reference = parity.get("reference", "fp32")  # a given file may be quantized
+    reference = parity.get("reference", "fp32")  # A given file may be quantized.
     yield (
-        f"  parity with the {reference} model: cosine {parity['mean_cosine']:.4f} in the mean, "
-        f"{parity['worst_cosine']:.4f} at worst, over {parity['texts']} texts"
+        f"  parity with the {reference} model: mean cosine {parity['mean_cosine']:.4f}, worst "
+        f"{parity['worst_cosine']:.4f}, over {parity['texts']} texts"
     )
     size = f"  model: {parity['megabytes']} MB, {parity['fp32_megabytes']} MB in {reference}"
-    if speed := parity.get("speed"):  # a table's is no forward pass
+    if speed := parity.get("speed"):  # A table has no forward pass.
         size += (
             f"; on one thread {speed['ratio']} times as fast as {reference} "
-            f"({speed['milliseconds']} ms a text)"
+            f"({speed['milliseconds']} ms per text)"
         )
     yield size
 
@@ -65,30 +66,30 @@ def _training(details: Mapping[str, Any]) -> Iterator[str]:
     yield f"  trained on {training.rows} rows"
     yield from _candidates(training)
     if not training.names_users:
-        yield "  no row names a user: no scales from people, no check by users"
+        yield "  no row names a user, so there are no scales from people and no check by users"
     fitted = training.fitted_on
     if fitted and fitted["rows"] < fitted["of_rows"]:
         yield f"  head fitted to {fitted['rows']} rows on {fitted['documents']} drawn documents"
     if training.words:
         yield _words(training.words)
-    if training.held_out:  # of the candidates, one of which is rejected
+    if training.held_out:  # These are the figures of the candidates, one of which is rejected.
         yield "  measured on rows of held-out users, or documents, that the training did not read:"
         yield from _table(training.held_out)
     if not training.figures:
-        yield "  too few rows to leave documents out, so no figures"
+        yield "  too few rows to leave documents out, so there are no figures"
         return
     if training.divided_by == "cross-fitting":
         yield "  fitted to all rows; measured with heads that were fitted without a row's document:"
     else:
         yield (
             f"  measured on rows of held-out {training.divided_by}, about documents that are in "
-            "nobody's training rows:"
+            "no training rows:"
         )
     yield from _table(training.figures)
 
 
 def _table(figures: Mapping[str, Any]) -> Iterator[str]:
-    """Figures with half of their 95 % intervals, over documents or over users."""
+    """Yield figures with half of their 95 % intervals, over documents or over users."""
     metrics = [metric for metric in _METRICS if metric in figures["frozen"]["pooled"]]
     titles = "".join(f"  {_METRICS[metric]:>16}" for metric in metrics)
     yield f"  {'95 % interval: +-':<44}{titles}"
@@ -104,17 +105,17 @@ def _table(figures: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _candidates(training: TrainingRecord) -> Iterator[str]:
-    """The candidates of a training, on validation users who are played as devices."""
+    """Yield the candidates of a training, compared on simulated validation users."""
     if not training.candidates:
         return
     own = "one head for all users"
     if training.annotators:
-        own = f"a head for each of {training.annotators} annotators beside the shared one"
+        own = f"a head for each of {training.annotators} annotators in addition to the shared one"
     yield f"  trained with {own}; {training.of_annotators} have five rows or more"
     first = training.candidates[0]
     yield (
-        f"  candidates, for {first['rows']} validation rows; {first['people']} of their users are "
-        "played as devices:"
+        f"  candidates, for {first['rows']} validation rows; {first['people']} of their users "
+        "are simulated:"
     )
     for candidate in training.candidates:
         chosen = "released" if candidate["name"] == training.chosen else "rejected"
@@ -128,7 +129,7 @@ def _candidates(training: TrainingRecord) -> Iterator[str]:
 
 
 def _figure(value: float | None, margin: float | None = None, digits: int = 4) -> str:
-    """A figure, with half of its 95 % interval."""
+    """Format a figure, with half of its 95 % interval."""
     if value is None:
         return "-"
     return f"{value:.{digits}f}" + ("" if margin is None else f" +-{margin:.{digits}f}")
@@ -145,31 +146,34 @@ def _words(words: Mapping[str, Any]) -> str:
             f"; {words['measure']} of {words['documents']} left-out documents {with_words}, "
             f"{without} without"
         )
-    return f"  words: {words['buckets']} n-grams have a weight{measured}"
+    return f"  lexical features: {words['buckets']} n-grams have a weight{measured}"
 
 
 def _scales(scales: Sequence[Mapping[str, Any]] | None) -> Iterator[str]:
     if scales is None:
         yield "  no scales: too few annotators have thirty rows or more"
         return
-    yield "  scales of a device's fit, by number of labels:"
+    yield "  scales (prior variances) of a device's fit, by number of labels:"
     for row in scales:
         blocks = ", ".join(f"{scale:g}" for scale in row["blocks"])
         yield (
-            f"    from {row['labels']:<4} weights {blocks}; slope {row['slope']:g}; "
-            f"bias {row['bias']:g}; share of the full fit {row['mixing']:g}"
+            f"    from {row['labels']:<4} weights {blocks}; slope {row['slope']:g}; bias "
+            f"{row['bias']:g}; mixing weight {row['mixing']:g}"
         )
 
 
 def _scales_from(origin: Mapping[str, int] | None) -> Iterator[str]:
     if origin is not None:
-        yield f"  chosen on {origin['annotators']} of {origin['of']} annotators of thirty rows"
+        yield (
+            f"  chosen on {origin['annotators']} of {origin['of']} annotators with at least "
+            "thirty rows"
+        )
 
 
 def _bridges(bridges: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for bridge in bridges:
         if bridge["strength"] is None:
-            yield f"  bridge from {bridge['from']}: none is needed, it has the same backbone"
+            yield f"  bridge from {bridge['from']}: not needed, because the backbone is the same"
             continue
         yield (
             f"  bridge from {bridge['from']}: explains {bridge['explained']:.1%} "
@@ -181,8 +185,8 @@ def _bridges(bridges: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def _check(check: Mapping[str, Any]) -> Iterator[str]:
     metric, interval = check["metric"], check["interval"]
     yield (
-        f"  check: {check['devices']} held-out annotators, played as devices from {check['from']} "
-        "(+-: half of a 95 % interval over them)"
+        f"  check: {check['devices']} held-out annotators, simulated as devices from "
+        f"{check['from']} (+-: half of a 95 % interval over them)"
     )
     for name in (name for name in _METRICS if name in check):
         digits = 1 if name in ("error_rate", "negative_flips") else 4
@@ -194,15 +198,17 @@ def _check(check: Mapping[str, Any]) -> Iterator[str]:
         if cells:
             yield f"    {_METRICS[name]}: {', '.join(cells)}"
     if all(check[name]["old_personal"] is None for name in _METRICS if name in check):
-        yield "    the old personal model is not measured: its release was fitted to all rows"
+        yield (
+            "    the old personal model is not measured, because its release was fitted to all rows"
+        )
     within = ""
     if interval is not None:
         within = f" (95 % interval {interval[0]:+.4f} to {interval[1]:+.4f})"
     unit = "" if metric == "auc" else " of the range"
     gain = f"{check['gain']:+.4f} of {_METRICS[metric]}{within}"
     yield (
-        f"    gain over the release as shipped: {gain}; "
-        f"{check['worse']:.0%} of them lose more than .005{unit}"
+        f"    gain over the new release without personalization: {gain}; {check['worse']:.0%} of "
+        f"them lose more than .005{unit}"
     )
 
 
@@ -215,7 +221,10 @@ def _published(published: Mapping[str, Any]) -> Iterator[str]:
     newest = f"version {published['newest']} is the newest there"
     if published["newest"] == published["version"]:
         newest = "the newest there"
-    yield f"  published: nothing to do: this release is {version} in {where} already, {newest}"
+    yield (
+        f"  published: nothing to do, because this release is already {version} in {where}, "
+        f"{newest}"
+    )
 
 
 def _steps(steps: Mapping[str, str]) -> Iterator[str]:
@@ -224,7 +233,7 @@ def _steps(steps: Mapping[str, str]) -> Iterator[str]:
 
 
 def _megabytes(sizes: Mapping[str, float] | float) -> Iterator[str]:
-    """The size of a bundle; in a plan those of the files that are read."""
+    """Yield the size of a bundle; in a plan, the sizes of the files that are read."""
     for name, size in sizes.items() if isinstance(sizes, Mapping) else (("megabytes", sizes),):
         yield f"  {name}: {size}" if name == "megabytes" else f"  {name}: {size} MB"
 

@@ -1,4 +1,4 @@
-"""``fala-export train``."""
+"""Define ``fala-export train``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from fala_export.models.encoder import Encoder
     from fala_export.rows.table import Rows
 
-# Copies of the weights in a work folder: a checkpoint with both moments, and the trained model.
+# Number of copies of the weights in a work folder: a checkpoint with both moments, and the trained
+# model.
 _WORK = 4
 _FOR_MODELS = (
     "pooling", "revision", "ignore", "prompt", "dim", "layers", "max_length", "quantize",
@@ -40,14 +41,14 @@ class Train:
     """A training and its release.
 
     Attributes:
-        data: Rows as of fala-replace --data; the public ones are read.
+        data: Rows in the format of fala-replace --data; the public rows are read.
         out: Bundle to write.
-        work: Folder of the checkpoints, and of the trained model.
-        frozen: Keep the backbone, and fit the head alone.
-        resume: Continue from the last whole checkpoint in --work.
-        pooling: Default: as of the command backbone; "own" where a matcher is trained. "attention"
-            is learned: without --frozen.
-        lexical: Whether the head has weights of words, too: about 130 kB for two labels.
+        work: Folder for the checkpoints and the trained model.
+        frozen: Keep the backbone unchanged, and fit only the head.
+        resume: Continue from the last complete checkpoint in --work.
+        pooling: How token states become an embedding (default: as for the command backbone; "own"
+            if a matcher is trained). "attention" is learned, so it cannot be used with --frozen.
+        lexical: Whether the head also has lexical features; they take about 130 kB for two labels.
     """
 
     model: ModelSource
@@ -68,13 +69,13 @@ class Train:
 def train(settings: Train) -> Summary:
     """Train a backbone and its head on public rows, and write them as a release.
 
-    The backbone is a model folder, a name on the hub, or a bundle of word vectors. Ratings
-    take --frozen.
+    The backbone is a model folder, a name on the hub, or a bundle of word vectors. Ratings need
+    --frozen.
     """
     if (settings.work is None) != settings.frozen:
-        raise click.UsageError("give either --work, the folder of the checkpoints, or --frozen")
+        raise click.UsageError("name either --work, the folder of the checkpoints, or --frozen")
     if settings.frozen and settings.pooling == "attention":
-        raise click.UsageError("--pooling attention is for a training without --frozen")
+        raise click.UsageError("--pooling attention needs a training without --frozen")
     with progress("loading libraries"):
         from fala_export.bundle.admit import write_admitted
         from fala_export.bundle.backbone import check_disk
@@ -130,7 +131,7 @@ def _load(settings: Train, rows: Rows) -> Encoder | Bundle:
     source = settings.model.source
     if Path(source).is_file() and not source.endswith(".onnx"):
         if flag := _flag_in_use(*_FOR_MODELS):
-            raise ExportError(f"{source}: is a bundle; {flag} is for a model")
+            raise ExportError(f"{source} is a bundle, but {flag} needs a model")
         return Bundle.open(source)
     from fala_export.models.load import load
 
@@ -141,7 +142,7 @@ def _load(settings: Train, rows: Rows) -> Encoder | Bundle:
 
 
 def _flag_in_use(*names: str) -> str | None:
-    """The first of some options that is on the command line, as a flag; None without any."""
+    """Return the first of some options that is on the command line, as a flag; None without any."""
     context = click.get_current_context()
     flags = {option.name: option.opts[0] for option in context.command.params}
     for name in names:

@@ -1,4 +1,4 @@
-"""``fala-export word-vectors``."""
+"""Define ``fala-export word-vectors``."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fala_export.vectors.word_vectors import MAX_DAMAGED, export_word_vectors
 
 @dataclass(frozen=True, kw_only=True)
 class WordVectorsCommand:
-    """A file of vectors, and the vectors to take.
+    """A file of vectors, and the vectors to keep.
 
     Attributes:
         source: Text file of vectors.
         out: Bundle to write.
         max_damaged: Share of damaged lines above which nothing is written.
-        name: Name in the manifest (default: the source's).
+        name: Name in the manifest (default: the source's name).
     """
 
     source: Annotated[File, PositionalArgument("SOURCE")]
@@ -34,8 +34,8 @@ class WordVectorsCommand:
 def word_vectors(settings: WordVectorsCommand) -> Summary:
     """Export static word vectors: a text file of GloVe, word2vec or fastText.
 
-    The file may be a .gz or a .zip, and may begin with word2vec's header line. Take vectors of
-    lower-case words: a device lower-cases texts, and never finds other words.
+    The file may be a .gz or a .zip, and may begin with word2vec's header line. Export vectors of
+    lower-case words, because a device converts texts to lower case and never finds other words.
     """
     return write_admitted(
         settings.out,

@@ -1,4 +1,4 @@
-"""A release with a bridge from an earlier backbone."""
+"""Make a release with a bridge from an earlier backbone."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ def build_bridge(
     seed: int = 0,
     embedder: Embedder | None = None,
 ) -> dict[str, Any]:
-    """Learn the bridge between two backbones on public text, and write it into the later's bundle.
+    """Learn the bridge between two backbones on public text, and write it into the later bundle.
 
-    Of more than ``most_documents`` texts some are drawn, and only these are embedded. The draw is
-    the same for all earlier releases.
+    If there are more than ``most_documents`` texts, some are drawn, and only these are embedded.
+    The draw is the same for all earlier releases.
 
     Args:
         earlier: Bundle of the backbone that devices have.
         later: Bundle of the backbone that is to replace it.
         texts: Distinct public documents.
-        out: The bundle to write; it may be ``later``. Left alone when anything fails.
-        seed: Draws the documents, and the held-out ones.
-        embedder: Embeds the documents; None keeps no embeddings.
+        out: The bundle to write, which may be ``later``; not changed if anything fails.
+        seed: Seed with which the documents and the held-out documents are drawn.
+        embedder: The embedder of the documents; None does not keep embeddings.
 
     Returns:
-        The manifest's details of the bridge; the bundle's number of ``bridges``, and its size.
+        The manifest's details of the bridge, and the bundle's number of ``bridges`` and its size.
 
     Raises:
-        BundleError: A file is no bundle.
-        DataError: The texts are too few.
-        ExportError: Both have the same backbone, or the bundle cannot be written.
+        BundleError: A file is not a bundle.
+        DataError: There are too few texts.
+        ExportError: The bundles have the same backbone, or the bundle cannot be written.
     """
     old, new = Bundle.open(earlier), Bundle.open(later)
     if old.backbone_digest == new.backbone_digest:
         raise ExportError(
-            f"{earlier} and {later} have the same backbone: its embeddings need no bridge"
+            f"{earlier} and {later} have the same backbone, so its embeddings need no bridge"
         )
-    # Checked again while learning; here it is before the embedding, which takes minutes.
+    # Learning checks this again, but embedding takes minutes, so it is checked here first.
     check_enough(len(texts), old.manifest.dimension)
     available = len(texts)
     texts = drawn(texts, most_documents(old.manifest.dimension), seed)

@@ -1,4 +1,4 @@
-"""Held-out annotators, played as devices that replace an earlier release by a new one."""
+"""Check a release on held-out annotators, simulated as devices that replace an earlier release."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from fala_export.recipe.record import TrainingRecord
 from fala_export.recipe.settings import CheckSettings
 from fala_export.rows.table import Rows
 
-#: The most devices, unless more are asked for.
+#: The most simulated users, unless more are requested.
 MOST_DEVICES = 200
-#: A loss of AUC, or of RMSE as a share of the range, above which a device counts as worse.
+#: Loss of AUC, or of RMSE as a share of the range, above which a device counts as worse.
 WORSE = 0.005
-#: The figures of a verdict by the head's kind of label.
+#: Figures of a verdict, by the kind of label of the head.
 _FIGURES = {
     "labels": ("error_rate", "negative_flips", "cross_entropy", "auc"),
     "tags": ("auc",),
     "rating": ("rmse", "rank_correlation"),
 }
-# The numbers of all rows below which other processes would take longer to start.
+# Number of all rows below which starting further processes would take longer.
 _LITTLE = 1 << 22
 
 
@@ -44,39 +44,40 @@ def play_devices(
     settings: CheckSettings,
     embedder: Embedder,
 ) -> dict[str, Any]:
-    """Play the devices of held-out annotators, as ``fala-replace`` does.
+    """Simulate the devices of held-out annotators, as ``fala-replace`` does.
 
-    Each learns an annotator's train rows with the earlier release, replaces it, and is scored on
-    the test rows. Of more annotators than the settings' number some are drawn; they are played in
-    processes on all cores.
+    Each device learns an annotator's train rows with the earlier release, replaces it, and is
+    scored on the test rows. If there are more annotators than the settings allow, some are drawn.
+    They are simulated in processes on all cores.
 
     Args:
         earlier: The release that devices have.
-        release: The one that replaces it, as it would be shipped.
+        release: The release that replaces it, as it would be shipped.
         rows: The rows.
-        settings: Most devices, and their budget.
-        embedder: Embeds the test rows' texts.
+        settings: The largest number of devices, and their budget.
+        embedder: The embedder of the test rows' texts.
 
     Returns:
-        The verdict, for the manifest; without figures of the old personal model where the earlier
-        release was fitted to all rows of a file without splits, and so perhaps to these test rows.
+        The verdict, for the manifest. It has no figures of the old personal model if the earlier
+        release was fitted to all rows of a file without splits, because these may include the test
+        rows.
 
     Raises:
-        DataError: No annotator has test rows of two labels.
+        DataError: No annotator has test rows with two labels.
         ExportError: A release has no head for the rows.
     """
     old, new = Bundle.open(earlier), Bundle.open(release)
     count, rows = len(rows.users), rows.drawn_users(settings.users or MOST_DEVICES)
     if len(rows.users) < count:
         drawn = f"{len(rows.users):,} of {counted(count, 'held-out annotator')}"
-        click.echo(f"playing the devices of {drawn}, drawn at random", err=True)
+        click.echo(f"simulating the devices of {drawn}, drawn at random", err=True)
     texts = unique_texts(text for user in rows.users.values() for text in user.test.examples)
 
     def side(bundle: Bundle) -> Side:
         head, name = bundle.head(), bundle.manifest.title
         if head is None or not fits(head, rows):
             reason = misfit(bundle, rows) or f"{bundle.path}: has no head"
-            raise ExportError(f"{reason}; its devices cannot be played")
+            raise ExportError(f"{reason}; the release cannot be checked on simulated devices")
         vectors = embedder.embed(
             bundle.backbone(), bundle.backbone_digest, texts, f"embedding test texts with {name}"
         )
@@ -96,11 +97,11 @@ def play_devices(
         for result in _results(calls, budget, cores=None if many else 1):
             results.append(result)
             bar.update(1)
-    if TrainingRecord.of(old).every_row:  # these test rows are among them, perhaps
+    if TrainingRecord.of(old).every_row:  # The test rows may be among these rows.
         for result in results:
             for figure in _FIGURES[after.head.link.kind]:
                 result[figure]["old_personal"] = None
-            if "negative_flips" in result:  # of its decisions
+            if "negative_flips" in result:  # Only labels that exclude one another have flips.
                 result["negative_flips"] = dict.fromkeys(result["negative_flips"])
     return {"from": old.manifest.title, "of": count, **verdict(results, after.head.link)}
 
@@ -108,7 +109,7 @@ def play_devices(
 def _results(
     calls: Sequence[tuple[str, Rows, Side, Side]], budget: Budget, cores: int | None
 ) -> Iterator[dict[str, Any]]:
-    """Play devices one after another, or in processes on all cores: fits hold Python's lock."""
+    """Simulate devices in turn, or in processes on all cores, because fits hold Python's lock."""
     if cores == 1:
         yield from (run_user(*call, budget) for call in calls)
         return
@@ -119,36 +120,40 @@ def _results(
 
 
 def _of_user(side: Side, user: str, rows: Rows) -> Side:
-    """A release with the embeddings of one user's test rows."""
+    """Return a release with the embeddings of one user's test rows."""
     texts = rows.users[user].test.texts()
     return replace(side, embeddings={text: side.embeddings[text] for text in texts})
 
 
 def verdict(users: Sequence[Mapping[str, Any]], link: Link = LABELS) -> dict[str, Any]:
-    """Summarize a walk's figures of a new release.
+    """Summarize a new release's figures over simulated users.
 
     Args:
-        users: Results of ``run_user``.
-        link: Link of the release's head.
+        users: The results of ``run_user``.
+        link: The link of the release's head.
 
     Returns:
-        ``devices``, those with test rows of two labels; their mean ``error_rate`` in percent,
-        ``negative_flips`` (how many of 100 the old personal model decides right, and the model
-        wrong; None of the old one), ``cross_entropy`` and ``auc`` (for tags ``auc`` alone, for
-        ratings ``rmse`` and ``rank_correlation``) with the old personal model, with the new release
-        as shipped, and with the new personal model at once (where there is one) and after its
-        forward passes; the mean ``gain`` of the last over the new release, in AUC or as a fall of
+        A dictionary: ``devices``, the number of devices with test rows of two labels; the means of
+        ``error_rate`` in percent, ``negative_flips`` (percentage of decisions that the old personal
+        model gets right and the model gets wrong; None for the old model), ``cross_entropy`` and
+        ``auc`` (for tags only ``auc``, for ratings ``rmse`` and ``rank_correlation``), each with
+        the old personal model, with the new release without personalization, and with the new
+        personal model before any forward pass (if available) and after its forward passes; the mean
+        ``gain`` of the last over the new release without personalization, in AUC or as a fall of
         RMSE (``metric``), with Student's 95 % ``interval`` over annotators (None for fewer than
-        three), and as ``margins`` half of that of every figure; and the share who are ``worse`` by
-        more than ``WORSE``.
+        three); ``margins``, half of that interval for every figure; and the share of devices that
+        are ``worse`` by more than ``WORSE``.
 
     Raises:
-        DataError: There is no such device.
+        DataError: No device has test rows of two labels.
     """
     metric, sign = ("rmse", -1) if link.kind == "rating" else ("auc", 1)
     scored = [user for user in users if user[metric]["fala"] is not None]
     if not scored:
-        raise DataError("no held-out annotator has test rows of two labels: nothing is checked")
+        raise DataError(
+            "no held-out annotator has test rows with two labels, so nothing can be checked; "
+            "remove [check], or add rows"
+        )
     gains = sign * np.array([user[metric]["fala"] - user[metric]["new_global"] for user in scored])
     bounds = interval(gains)
     means, figures = mean(scored), _FIGURES[link.kind]
@@ -174,21 +179,21 @@ def _margin(users: Sequence[Mapping[str, Any]], figure: str, model: str) -> floa
 
 
 def check_gain_limits(figures: Mapping[str, Any], settings: CheckSettings) -> None:
-    """Check a verdict against the recipe's limits.
+    """Check that a verdict is within the recipe's limits.
 
     Raises:
-        ExportError: It is outside of them.
+        ExportError: The verdict is outside the limits.
     """
     minimum_gain, maximum_worse = settings.minimum_gain, settings.maximum_worse
     if minimum_gain is not None and figures["gain"] < minimum_gain:
         raise ExportError(
-            f"[check] demands minimum_gain = {minimum_gain:g}, and {figures['devices']} held-out "
-            f"annotators gain {figures['gain']:+.4f} of {figures['metric']} over the new release "
-            "as shipped"
+            f"[check] requires minimum_gain = {minimum_gain:g}, but {figures['devices']} "
+            f"held-out annotators gain {figures['gain']:+.4f} of {figures['metric']} over the "
+            "new release without personalization"
         )
     if maximum_worse is not None and figures["worse"] > maximum_worse:
         raise ExportError(
-            f"[check] demands maximum_worse = {maximum_worse:g}, and {figures['worse']:.0%} of "
+            f"[check] requires maximum_worse = {maximum_worse:g}, but {figures['worse']:.0%} of "
             f"{figures['devices']} held-out annotators lose more than {WORSE} of "
             f"{figures['metric']}"
         )

@@ -1,4 +1,4 @@
-"""A commented recipe for a vendor's rows."""
+"""Write a commented recipe for a vendor's rows."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from fala_export.rows.row_files import left_out_in_words, named_columns, undivid
 from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import label_names, numbers_as_classes, rating_of
 
-# The largest number accepted in a column of ratings.
+# The largest number that is accepted in a column of ratings.
 _LARGEST = 1e6
-# How many labels a recipe's comments list, and how many characters of each.
+# Number of labels that a recipe's comments list, and characters of each.
 _SHOWN, _LONGEST = 10, 30
 
 
 def guess_rating(path: Path, columns: Columns) -> tuple[float, float] | None:
-    """The range of a column with a usual name of ratings, if it has more than two numbers."""
+    """Return the range of a usual column of ratings, if it has more than two numbers."""
     if (columns.label or "").casefold() not in RATINGS:
         return None
     try:
@@ -64,32 +64,32 @@ def write_recipe(
     """Write a recipe for rows.
 
     Args:
-        data: The rows.
-        out: The recipe.
-        columns: The columns that the vendor names; the others are guessed.
-        labels: The vendor's settings of labels.
-        source: A model's folder, file or name on the hub, or a file of word vectors; None leaves it
-            to be filled in.
+        data: The file of rows.
+        out: The recipe to write.
+        columns: The columns that the vendor names; other columns are guessed.
+        labels: The vendor's settings for labels.
+        source: A model's folder, file or name on the hub, or a file of word vectors; if None, the
+            vendor has to fill it in.
         revision: Branch, tag or commit of a model on the hub.
-        name: The release's name; None takes that of the rows' file, numbered where the earlier
-            release has it: two releases of one name would be one file.
-        earlier: The release that devices have; without it its tables are commented out.
-        repository: Where to publish the release; without it its table is commented out.
+        name: The release's name; if None, the name of the rows' file, with a number if the earlier
+            release has the same name, because two releases with one name would be one file.
+        earlier: The release that devices have; without it, its tables are commented out.
+        repository: Where to publish the release; without it, its table is commented out.
 
     Returns:
-        The recipe's path, and facts about the rows.
+        A summary with the recipe's path, and facts about the rows.
 
     Raises:
         DataError: The rows cannot be read or divided.
         ExportError: The recipe exists or cannot be written, or devices with the earlier release
-            cannot take a release of these rows.
+            cannot install a release made from these rows.
         BundleError: The earlier release cannot be trusted.
     """
     check_outputs([out], [], [])
     if not data.is_file() and not data.is_dir():
-        raise ExportError(f"{data}: is not a file, which the recipe's release could read again")
+        raise ExportError(f"{data}: is not a regular file, so the recipe could not read it again")
     if os.path.lexists(out):
-        raise ExportError(f"{out} exists; name another with --out")
+        raise ExportError(f"{out} exists; choose another file with --out")
     old = None if earlier is None else open_earlier(earlier)
     release = name or _next_name(data.stem, old)
     check_release_name(release)
@@ -102,7 +102,8 @@ def write_recipe(
     product = None
     if old is not None:
         check_devices(public, old)
-        product = old.manifest.product or DEFAULT_PRODUCT  # whose updates its devices follow
+        # Devices with the earlier release follow this product's updates.
+        product = old.manifest.product or DEFAULT_PRODUCT
     used_columns = {key: value for key, value in asdict(rows.columns).items() if value}
     skips = used_columns.pop("skip_bad_rows", False)
     facts = {
@@ -134,7 +135,7 @@ def write_recipe(
 
 
 def _next_name(name: str, old: Bundle | None) -> str:
-    """The name, with the next number after an earlier release of this name: ``posts-2``."""
+    """Return the name, numbered after an earlier release of the same name: ``posts-2``."""
     taken = re.fullmatch(
         rf"{re.escape(name)}(?:-([0-9]{{1,9}}))?", old.manifest.name if old else ""
     )
@@ -157,19 +158,19 @@ def _describe_labels(data: Path, rows: Rows, labels: LabelSettings) -> dict[str,
     """Describe the labels of some rows."""
     if labels.rating is not None:
         mean = np.array(rows.values[:-1], dtype=np.float64)[rows.label_codes].mean()
-        return {"ratings": f"{labels.rating[0]:g} to {labels.rating[1]:g}, {mean:.2f} in the mean"}
+        return {"ratings": f"{labels.rating[0]:g} to {labels.rating[1]:g}, mean {mean:.2f}"}
     names = [str(label) for label in label_names(rows.label_values)]
     kind = "tags" if labels.tags else "labels"
     short = [name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..." for name in names[:_SHOWN]]
     summary = {kind: f"{len(names)}: {' | '.join(short)}" + " | ..." * (len(names) > _SHOWN)}
     remark = "" if labels.tags else numbers_as_classes(names, str(data))
     if not all(printable_name(name, LONGEST_LABEL) for name in names):
-        remark = "a label has control characters or is too long; no release can have it"
+        remark = "a label has control characters or is too long, so no release can have it"
     return {**summary, "remark": remark} if remark else summary
 
 
 def _kind(labels: LabelSettings) -> str:
-    """The recipe's keys for the kind of labels."""
+    """Return the recipe's keys for the kind of labels."""
     if labels.tags:
         return "# A text may have several labels, or none.\ntags = true\n"
     if labels.rating is None:
@@ -183,34 +184,34 @@ def _kind(labels: LabelSettings) -> str:
 def _tables(
     public: Rows, out: Path, earlier: Path | None, repository: Path | None, *, checked: bool
 ) -> str:
-    """The tables about devices; commented out where the vendor has to decide."""
+    """Return the tables about devices, commented out if the vendor has to decide."""
     few = few_annotators(public)
     old = "earlier.fala" if earlier is None else _relative(out, earlier)
     folder = "REPO" if repository is None else _relative(out, repository)
-    comment, has_texts = "A bridge lets devices with an earlier release answer at once.", False
+    comment, has_texts = "A bridge lets devices predict before any forward pass.", False
     if earlier is not None:
         texts = len(public.texts())
         fewest = least_documents(Bundle.open(earlier).manifest.dimension)
-        comment = f"{comment} It takes {fewest} public texts; there {be(texts)} {texts}."
+        comment = f"{comment} It needs {fewest} public texts; there {be(texts)} {texts}."
         has_texts = texts >= fewest
     tables = (
         (comment, f"[bridge]\nfrom = [{_quoted(old)}]\n", has_texts),
         (
             "How people differ, from public annotators"
             + (f": {few}." if few else ".")
-            + " With [training] the rows that it keeps out count, a fifth.",
+            + " With [training], only the rows that it holds out count, a fifth.",
             "[scales]\n",
             earlier is not None and not few,
         ),
         (
-            "Held-out users are played as devices; below the least gain nothing is written."
-            + ("" if checked else " No user of these rows can play one."),
+            "Held-out users are simulated; below the least gain nothing is written."
+            + ("" if checked else " No user of these rows can be simulated."),
             f"[check]\nfrom = {_quoted(old)}\nminimum_gain = 0.0\n",
             earlier is not None and checked,
         ),
-        ("fala-export key vendor.pem makes a key.", '[sign]\nkey = "vendor.pem"\n', False),
+        ("Make a key with fala-export key vendor.pem.", '[sign]\nkey = "vendor.pem"\n', False),
         (
-            "A missing repository is created, with new keys beside it.",
+            "A missing repository is created, with new keys next to it.",
             f"[publish]\nrepository = {_quoted(folder)}\n",
             repository is not None,
         ),
@@ -243,7 +244,7 @@ def _source_table(source: str | None, revision: str | None, out: Path) -> str:
 
 
 def _is_bundle(path: Path) -> bool:
-    """Whether a file is a bundle; word vectors may be in a ZIP file, too."""
+    """Return whether a file is a bundle, because word vectors may also be in a ZIP file."""
     try:
         packed_manifest(path)
     except BundleError:
@@ -256,7 +257,7 @@ def _relative(out: Path, path: Path) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A string of TOML; JSON's escapes are TOML's."""
+    """Return a string of TOML, whose escapes include JSON's."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

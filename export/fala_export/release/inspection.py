@@ -15,7 +15,7 @@ from fala.bundle.format import LEXICAL, ONNX, ONNX_MODEL, VECTOR_TABLES, VOCABUL
 from fala_export.bundle.adapter import config_of
 from fala_export.graph.cost import LENGTHS, cost
 
-# Details of the manifest that have a section of their own in the report.
+# Details of the manifest that have their own section in the report.
 _APART = ("cost", "parity", "versions")
 
 
@@ -34,7 +34,7 @@ def inspect(path: Path) -> dict[str, Any]:
         of an external release, or None.
 
     Raises:
-        BundleError: Not a bundle, or a damaged one.
+        BundleError: The file is not a bundle, or is damaged.
     """
     bundle = Bundle.open(path)
     manifest = bundle.manifest
@@ -66,7 +66,7 @@ def inspect(path: Path) -> dict[str, Any]:
 
 
 def _adapter(bundle: Bundle) -> dict[str, Any] | None:
-    """The facts of an adapter; None for other bundles."""
+    """Return the facts of an adapter, or None for other bundles."""
     if bundle.base is None:
         return None
     inputs = bundle.adapter().inputs
@@ -80,7 +80,7 @@ def _adapter(bundle: Bundle) -> dict[str, Any] | None:
 
 
 def _lexical(bundle: Bundle) -> dict[str, int] | None:
-    """The number of n-grams with weights, and their bytes; None without a lexical view."""
+    """Return the number of n-grams with weights, and their bytes; None without a lexical view."""
     head = bundle.head()
     if head is None or head.lexical is None:
         return None
@@ -102,14 +102,14 @@ def _parts(path: Path) -> list[dict[str, Any]]:
 
 
 def _cost(bundle: Bundle) -> dict[str, Any]:
-    """Parameters and FLOPs, as stored at export or else counted on the backbone."""
+    """Return parameters and FLOPs, as stored at export or else counted on the backbone."""
     stored = bundle.manifest.details.get("cost")
     if _is_cost(stored):
         return {"cost": stored}
     if bundle.base is not None:
-        return _no_cost("it is the base's, plus two small products a sub-layer")
+        return _no_cost("it is the base's cost, plus two small products per sub-layer")
     if bundle.external:
-        return _no_cost("it is the app's own encoder's")
+        return _no_cost("it is the cost of the app's own encoder")
     if bundle.manifest.kind in VECTOR_TABLES:
         return {"cost": _cost_of_table(bundle)}
     if bundle.manifest.kind != ONNX:
@@ -123,11 +123,11 @@ def _cost(bundle: Bundle) -> dict[str, Any]:
 
 
 def _no_cost(reason: str) -> dict[str, Any]:
-    return {"cost": None, "cost_unknown": f"not noted at export; {reason}"}
+    return {"cost": None, "cost_unknown": f"not recorded at export; {reason}"}
 
 
 def _is_cost(stored: object) -> bool:
-    # The vendor's details are not validated.
+    # The details come from the vendor and are not validated.
     return (
         isinstance(stored, Mapping)
         and isinstance(stored.get("parameters"), int)
@@ -137,7 +137,7 @@ def _is_cost(stored: object) -> bool:
 
 
 def _cost_of_table(bundle: Bundle) -> dict[str, Any]:
-    """Every vector is a parameter; a text is the sum of its words' or tokens' vectors."""
+    """Return a table's cost: vectors are parameters, and a text sums its tokens' vectors."""
     vocabulary = bundle.read(VOCABULARY).removesuffix(b"\n").count(b"\n") + 1
     dimension = bundle.manifest.dimension
     return {

@@ -1,4 +1,4 @@
-"""From a recipe to a release that is checked, signed and published: an ordered list of steps."""
+"""Turn a recipe into a checked, signed and published release, by an ordered list of steps."""
 
 from __future__ import annotations
 
@@ -51,17 +51,17 @@ class Pipeline:
 
     Args:
         recipe: The recipe.
-        out: The release.
-        work: Folder of the steps' bundles, of embeddings and of a training's checkpoints.
+        out: The bundle of the release.
+        work: Folder of the steps' bundles, of embeddings, and of a training's checkpoints.
 
     Attributes:
         recipe: The recipe.
-        embedder: Embeds the texts for all steps.
-        steps: In order; the last one's bundle is the release.
+        embedder: The embedder of the texts of all steps.
+        steps: The steps in order; the last step's bundle is the release.
 
     Raises:
-        ExportError: A file cannot be read; an output would overwrite one; or the check's devices
-            cannot take such a release.
+        ExportError: A file cannot be read, an output would overwrite a file, or the check's devices
+            cannot install such a release.
         BundleError: An earlier release cannot be trusted.
         DataError: The rows cannot be used.
     """
@@ -70,7 +70,10 @@ class Pipeline:
         signatures = [] if recipe.sign is None else [signature_file(out)]
         check_settings(recipe, [out, *signatures], [work])
         if out.absolute().parent.resolve() == (work / "steps").resolve():
-            raise ExportError(f"{out}: is in the steps' folder, whose files are removed")
+            raise ExportError(
+                f"{out}: is in the folder of the steps, whose files are removed; choose another "
+                "file"
+            )
         self.recipe, self._out, self._work = recipe, out, work
         self.embedder = Embedder(work / "embeddings")
         self.steps = self._steps()
@@ -80,34 +83,34 @@ class Pipeline:
         """The public rows.
 
         Raises:
-            DataError: They cannot be used.
+            DataError: The rows cannot be used.
         """
-        # Without a check nobody plays a device, and all rows make the release.
+        # Without a check, nobody is simulated, and all rows are used for the release.
         whole = self.recipe.check is None and not self._divided.has_splits
         return self._all_public if whole else checked_public_rows(self._divided, self.recipe.link)
 
     @cached_property
     def _undivided(self) -> Rows:
-        """All rows, read once."""
+        """All rows, which are read once."""
         return undivided_rows(self.data, self.recipe.columns, self.recipe.link)
 
     @cached_property
     def _divided(self) -> Rows:
-        """All rows, divided where the file has no splits."""
+        """All rows, divided if the file has no splits."""
         recipe = self.recipe
         users = None if recipe.check is None else recipe.check.users
         return divided_rows(self.data, self._undivided, recipe.columns, devices=users)
 
     @property
     def _all_public(self) -> Rows:
-        """All labelled rows of a file without splits, as the public."""
+        """All labelled rows of a file without splits, as public rows."""
         return checked_public_rows(self._undivided.all_public(), self.recipe.link)
 
     def all_rows(self, earlier: Bundle) -> Rows:
-        """The rows with their users, for devices with an earlier release.
+        """Return the rows with their users, for devices with an earlier release.
 
         Raises:
-            DataError: They are not a data set.
+            DataError: The rows are not a data set.
         """
         return data_set(self.data, self._divided, earlier.manifest.link)
 
@@ -120,7 +123,7 @@ class Pipeline:
     def data(self) -> Path:
         """The file of rows, which the recipe must have."""
         if self.recipe.data is None:
-            raise TypeError("a recipe without rows")
+            raise TypeError("the recipe has no rows")
         return self.recipe.data
 
     @property
@@ -130,7 +133,7 @@ class Pipeline:
         if recipe.check is not None and recipe.check.from_ is not None:
             return recipe.check.from_
         if recipe.bridge is None:
-            raise TypeError("a recipe without an earlier release")
+            raise TypeError("the recipe has no earlier release")
         return recipe.bridge.from_[0]
 
     def load(self, table: BackboneTable) -> Encoder | Bundle:
@@ -138,29 +141,30 @@ class Pipeline:
 
         Raises:
             BundleError: The bundle cannot be trusted.
-            ExportError: The model cannot be loaded, or no command can run the bundle's.
+            ExportError: The model cannot be loaded, or no command can run the bundle's backbone.
         """
         if table.bundle is not None:
             return open_earlier(table.bundle)
         pooling, training = table.pooling, self.recipe.training
         if training is None and pooling == "attention":
-            raise ExportError('pooling = "attention" is learned: it needs [training]')
+            raise ExportError('pooling = "attention" is learned, so it needs [training]')
         if pooling is None and training is not None and self.rows.task == MATCHING:
             pooling = "own"
         seed = 0 if training is None else training.seed
         return load(table.model, pooling, table.export, seed=seed)
 
     def _open_earlier(self, path: Path) -> Bundle:
-        """An earlier release, whose devices can take this one.
+        """Open an earlier release whose devices can install this one.
 
         Raises:
-            ExportError: It is of another product.
+            ExportError: The earlier release belongs to another product.
         """
         earlier, product = open_earlier(path), self.recipe.product
         if earlier.manifest.product not in (None, product):
             raise ExportError(
-                f"{path}: a release of {earlier.manifest.product}, whose devices refuse one of "
-                f'{product}; write product = "{earlier.manifest.product}" into {self.recipe.file}'
+                f"{path}: is a release of {earlier.manifest.product}, whose devices reject a "
+                f'release of {product}; add product = "{earlier.manifest.product}" to '
+                f"{self.recipe.file}"
             )
         return earlier
 
@@ -174,7 +178,7 @@ class Pipeline:
             if recipe.training is None:
                 steps.add("head", "", [], self._head)
             if not steps[-1].is_done():
-                _ = self.rows  # errors in them come before the work
+                _ = self.rows  # Errors in the rows are raised before the work.
         if recipe.bridge is not None:
             seed = recipe.bridge.seed
             for earlier in recipe.bridge.from_:
@@ -190,16 +194,16 @@ class Pipeline:
             if not self._divided.has_devices:
                 why = self._divided.division or "all rows are public"
                 raise ExportError(
-                    f"{self.data}: {why}, so there is no check by users: remove [check] from the "
-                    "recipe, or add rows with users"
+                    f"{self.data}: {why}, so there can be no check by users; remove [check] from "
+                    "the recipe, or add rows with users"
                 )
             earlier_release = self._open_earlier(self.earlier_release)
             check_devices(self.rows, earlier_release)
             users = len(self.all_rows(earlier_release).users)
             if check.users is not None and check.users > users:
                 raise ExportError(
-                    f"{self.data}: {check.users} simulated users asked for, and the rows have "
-                    f"{users} with train and test rows; ask for {users}, or add rows of more users"
+                    f"{self.data}: {check.users} simulated users requested, but only {users} "
+                    f"users have train and test rows; request {users}, or add rows of more users"
                 )
             inputs = [digest_of_file(self.earlier_release), check.users, check.budget]
             steps.add("check", "check", inputs, partial(self._check, check))
@@ -208,7 +212,7 @@ class Pipeline:
         return steps
 
     def _files(self) -> list[Path]:
-        """The files that the first step reads."""
+        """Return the files that the first step reads."""
         table, data = self.recipe.source, self.recipe.data
         files: list[Path | None] = [data]
         if isinstance(table, VectorsTable):
@@ -219,7 +223,7 @@ class Pipeline:
         return [file for file in files if file is not None]
 
     def _backbone(self, _: Path, out: Path) -> Mapping[str, Any]:
-        """A backbone's bundle; with a training its release."""
+        """Make the backbone's bundle, or its release if there is a training."""
         recipe, table = self.recipe, self.recipe.source
         if recipe.training is not None:
             return self._train(recipe.training, out)
@@ -262,11 +266,11 @@ class Pipeline:
 
     @property
     def _every_row(self) -> Mapping[str, Any]:
-        """Details of a head that is fitted to the rows of simulated users, too."""
+        """Details of a head that is fitted to the rows of simulated users as well."""
         return {} if self._divided.has_splits else {EVERY_ROW: True}
 
     def _refit(self, before: Path, out: Path) -> Mapping[str, Any]:
-        """The checked release with a head that is fitted to all rows, those of devices, too."""
+        """Make the checked release with a head fitted to all rows, including those of devices."""
         bundle, lexical = Bundle.open(before), self.recipe.lexical
         summary = write_head(
             before,
@@ -282,7 +286,7 @@ class Pipeline:
         return {**summary, "megabytes": megabytes(out)}
 
     def _loaded(self, table: BackboneTable) -> Encoder | Bundle:
-        """The recipe's model, whose bundles fit the disks, or its bundle."""
+        """Load the recipe's model, whose bundles fit the disks, or open its bundle."""
         source = self.load(table)
         if not isinstance(source, Bundle):
             check_disk(source, self.recipe.export, self._work, self._out.parent)
@@ -317,21 +321,21 @@ def build_release(
 ) -> dict[str, Any]:
     """Make a release; the same recipe and files give the same bytes on one machine.
 
-    The manifest therefore keeps no time and no measured speed. A backbone in ONNX Runtime's own
-    format is the exception: the runtime writes one table of such a file in random order.
+    The manifest therefore has no time and no measured speed. The exception is a backbone in ONNX
+    Runtime's own format, because the runtime writes one table of such a file in random order.
 
-    Every step's bundle is kept in ``work`` by the digest of everything that it depends on. A
+    Every step's bundle is kept in ``work`` under the digest of everything that it depends on. A
     finished step does not run again after a kill, or after a change to later steps.
 
     Args:
         recipe: The recipe.
-        out: The bundle; left alone when anything fails.
-        work: See ``Pipeline``.
-        republish: Publish the release even if it is published already, or is older than the newest.
+        out: The bundle; not changed if anything fails.
+        work: The folder of the steps' files; see ``Pipeline``.
+        republish: Publish the release even if it is already published, or is older than the newest.
 
     Returns:
         The bundle, with parity, speed and the training's figures; ``bridges``, ``scales``,
-        ``check``, ``signature`` and ``published``, where the recipe has them.
+        ``check``, ``signature`` and ``published``, if the recipe has them.
 
     Raises:
         ExportError: A source, a step, the check or the output fails.
@@ -342,7 +346,7 @@ def build_release(
     with locked_work(work, first=True):
         summary: dict[str, Any] = {"bundle": str(out)}
         for number, step in enumerate(pipeline.steps, start=1):
-            note = ", done before" if step.is_done() else ""
+            note = ", already done" if step.is_done() else ""
             line = f"step {number} of {len(pipeline.steps)}: {step.name}{note}"
             click.echo(printable(line), err=True)
             result = {key: value for key, value in step.run().items() if key != "bundle"}
@@ -355,7 +359,7 @@ def build_release(
         release = pipeline.steps[-1].bundle
         summary |= write_admitted(out, partial(_copied, release))
         used = {step.bundle.stem for step in pipeline.steps}
-        for file in release.parent.iterdir():  # remove those of earlier recipes
+        for file in release.parent.iterdir():  # Bundles of earlier recipes are removed.
             if file.stem not in used and not file.is_dir():
                 file.unlink()
     summary["megabytes"] = megabytes(out)
@@ -370,12 +374,12 @@ def _copied(release: Path, out: Path) -> dict[str, Any]:
 def _deliveries(
     recipe: Recipe, *, finished: bool, republish: bool
 ) -> dict[str, Callable[[Path], Any]]:
-    """Functions that sign and publish the release; keys are read now, before the work.
+    """Return functions that sign and publish the release; keys are read before the work.
 
     Args:
         recipe: The recipe.
-        finished: Whether the work is done, so that the release may be published already.
-        republish: See ``build_release``.
+        finished: Whether the work is done, so that the release may already be published.
+        republish: Whether a published or older release may be published; see ``build_release``.
 
     Raises:
         ExportError: A key cannot be used, a newer version is published, or the extra is missing.
@@ -408,7 +412,7 @@ def _deliveries(
 
 
 def is_in(publish: PublishSettings, release: Path) -> bool:
-    """Whether a recipe's repository has a release already, as its newest one or an earlier one."""
+    """Return whether a recipe's repository already has a release, newest or earlier."""
     from fala_export.updates.publishing import published_before
 
     return published_before(publish.repository, release) is not None

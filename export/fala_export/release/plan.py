@@ -1,4 +1,4 @@
-"""List a recipe's steps, with the texts to embed and the sizes of what they read."""
+"""List a recipe's steps, with the texts to embed and the sizes of the files that they read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fala_export.release.pipeline import Pipeline, is_in
 
 
 def plan(recipe: Recipe, out: Path, work: Path) -> dict[str, Any]:
-    """Report what ``build_release`` would do; nothing is written or embedded.
+    """Report what ``build_release`` would do, without writing or embedding anything.
 
     Args:
         recipe: The recipe.
@@ -27,13 +27,13 @@ def plan(recipe: Recipe, out: Path, work: Path) -> dict[str, Any]:
         backbone has to ``embed``.
 
     Raises:
-        ExportError: As ``build_release``, as far as it is known beforehand.
+        ExportError: ``build_release`` would fail, as far as that is known beforehand.
         DataError: The rows cannot be used.
     """
     pipeline = Pipeline(recipe, out, work)
     steps = {step.name: "done" if step.is_done() else "to do" for step in pipeline.steps}
     if recipe.sign is not None:
-        steps["sign"] = "to do"  # runs each time
+        steps["sign"] = "to do"  # Signing runs each time.
     if recipe.publish is not None:
         is_published = pipeline.steps[-1].is_done() and is_in(
             recipe.publish, pipeline.steps[-1].bundle
@@ -58,7 +58,7 @@ def plan(recipe: Recipe, out: Path, work: Path) -> dict[str, Any]:
 
 
 def _texts_to_embed(pipeline: Pipeline, exported: Path) -> dict[str, int]:
-    """The number of texts that each backbone has not embedded yet."""
+    """Return the number of texts that each backbone has not embedded yet."""
     texts, pending, recipe = pipeline.texts, pipeline.embedder.pending, pipeline.recipe
     numbers = {"the release": len(texts)}
     if pipeline.steps[0].is_done():

@@ -1,4 +1,4 @@
-"""Learn a release's scales from public annotators' rows."""
+"""Learn a release's scales (prior variances) from public annotators' rows."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def check_annotators(public: Rows) -> None:
     """Check that enough people annotated public rows.
 
     Raises:
-        DataError: The people or their rows are too few.
+        DataError: There are too few people, or they have too few rows.
     """
     if reason := few_annotators(public):
         raise DataError(
-            f"{reason}; rows that the backbone was trained on do not count. Leave them out: "
-            "devices then use the SDK's"
+            f"{reason}; rows that the backbone was trained on do not count. Leave the scales "
+            "out, and devices use the SDK's"
         )
 
 
@@ -44,31 +44,32 @@ def write_scales(
         release: Bundle with a head.
         public: Public rows; those without a user are skipped.
         out: Where to write; it may be ``release``.
-        trained_on: See ``unseen_rows``: rows on documents of the backbone's training are skipped.
-        embedder: Embeds the texts; None keeps no embeddings.
+        trained_on: The rows of the backbone's training, whose documents are skipped; see
+            ``unseen_rows``.
+        embedder: The embedder of the texts; None does not keep embeddings.
 
     Returns:
-        ``bundle``, ``bytes_added``, ``scales`` and ``scales_from``.
+        A summary with ``bundle``, ``bytes_added``, ``scales`` and ``scales_from``.
 
     Raises:
-        BundleMismatchError: The release has no head, or not one for these rows.
-        DataError: The rows are of too few annotators.
+        BundleMismatchError: The release has no head, or its head is for other rows.
+        DataError: Too few annotators have rows.
         ExportError: ``trained_on`` are not the rows of the release's training.
-        RowError: A row has a label that is not the head's.
+        RowError: A row has a label that the head does not have.
     """
     bundle = Bundle.open(release)
     head = bundle.head()
     if head is None:
         raise BundleMismatchError(
-            f"{bundle.path}: has no head, which scales are for; "
-            "fala-export train makes a release with one"
+            f"{bundle.path}: has no head, but scales belong to a head; fala-export train makes a "
+            "release with a head"
         )
     public = unseen_rows(bundle, public, trained_on)
-    check_annotators(public)  # before minutes of embedding
+    check_annotators(public)  # This is checked before minutes of embedding.
     if (public.task, type(public.link)) != (head.task, type(head.link)):
         rows_kind = f"{public.task} with {public.link.described(public.labels)}"
         raise BundleMismatchError(
-            f"the rows are for {rows_kind}, the release's head is for {head.described}"
+            f"the rows are for {rows_kind}, but the release's head is for {head.described}"
         )
     embed = partial((embedder or Embedder()).embed, bundle.backbone(), bundle.backbone_digest)
 

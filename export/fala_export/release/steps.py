@@ -1,4 +1,4 @@
-"""Steps that make a bundle one after another; a finished step does not run again."""
+"""Run steps that make bundles one after another; a finished step does not run again."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ import fala
 import fala_export
 from fala_export.base.files import digest_of_file, write_file, writing
 
-_TICK = 1_000_000_000  # nanoseconds, with a margin
+_TICK = 1_000_000_000  # Nanoseconds of a tick of the clock, with a margin.
 
 
 @dataclass(frozen=True)
 class Step:
-    """A step, which makes a bundle from the previous one; a choice before it is a file, too.
+    """A step, which makes a bundle from the previous bundle.
 
     Attributes:
-        name: For messages.
-        part: Key of its summary in the release's summary; "" merges its summary there.
-        make: Takes the previous step's bundle (the first step its own) and the output path;
-            returns a summary.
-        bundle: The file of its bundle, named by the digest.
+        name: Name of the step, for messages.
+        part: Key of the step's summary in the release's summary; "" merges it into the latter.
+        make: A function that takes the previous step's bundle (for the first step, its own) and the
+            output path, and returns a summary.
+        bundle: File of the step's bundle, named by the digest.
         before: The bundle of the previous step.
-        digest: Digest of everything that its result depends on.
-        _read: What was read of its files, by their state: a bundle has hundreds of megabytes.
+        digest: Digest of everything that the step's result depends on.
+        _read: What was read from the step's files, by their state, because a bundle has hundreds of
+            megabytes.
     """
 
     name: str
@@ -47,7 +48,7 @@ class Step:
         return self.bundle.with_suffix(".json")
 
     def is_done(self) -> bool:
-        """Whether it has run, and its files are whole: read them, unless they were read before."""
+        """Return whether the step has run and its files are intact; they are read once."""
         return self._stored() is not None
 
     def run(self) -> dict[str, Any]:
@@ -66,7 +67,7 @@ class Step:
         return summary
 
     def _stored(self) -> dict[str, Any] | None:
-        """The summary of a finished step; None if it has not run, or one of its files is damaged.
+        """Return the summary of a finished step, or None if it has not run or a file is damaged.
 
         Raises:
             ExportError: The bundle cannot be read.
@@ -94,16 +95,16 @@ class Step:
         return summary if whole else None
 
     def _digest_with(self, summary: object) -> str:
-        """SHA-256 of the bundle and its summary."""
+        """Return the SHA-256 digest of the bundle and its summary."""
         content = f"{digest_of_file(self.bundle)}{json.dumps(summary)}"
         return hashlib.sha256(content.encode()).hexdigest()
 
 
 class ReleaseSteps(list[Step]):
-    """Steps in order.
+    """Steps in the order in which they run.
 
     Args:
-        folder: Folder of their bundles.
+        folder: Folder of the steps' bundles.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -117,7 +118,7 @@ class ReleaseSteps(list[Step]):
         inputs: Sequence[Any],
         make: Callable[[Path, Path], Mapping[str, Any]],
     ) -> None:
-        """Append a step; ``inputs`` is all that it depends on besides the previous step."""
+        """Append a step; ``inputs`` is everything that it depends on except the previous step."""
         previous = self[-1] if self else None
         content = json.dumps([previous.digest if previous else "", name, inputs])
         digest = hashlib.sha256(content.encode()).hexdigest()
@@ -127,9 +128,9 @@ class ReleaseSteps(list[Step]):
 
 @cache
 def code_digest() -> str:
-    """SHA-256 of the code of ``fala`` and ``fala_export``, on which every step depends.
+    """Return the SHA-256 digest of the code of ``fala`` and ``fala_export``.
 
-    In a checkout the version alone does not say what the code does.
+    Every step depends on this code, and in a checkout the version alone does not identify it.
     """
     digest = hashlib.sha256(fala.__version__.encode())
     for package in (fala, fala_export):
@@ -141,6 +142,6 @@ def code_digest() -> str:
 
 
 def _state_of(file: Path) -> tuple[int, ...]:
-    """What changes when a file is written again."""
+    """Return the attributes of a file that change when it is written again."""
     status = file.stat()
     return status.st_ino, status.st_size, status.st_mtime_ns

@@ -1,1 +1,1 @@
-"""Global training: by the vendor, on public rows, with PyTorch (the paper's first phase)."""
+"""Train globally: the vendor trains on public rows with PyTorch (the paper's first phase)."""

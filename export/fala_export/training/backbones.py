@@ -1,4 +1,4 @@
-"""Trainable backbones: a torch module, and the tokens of texts as its input."""
+"""Define trainable backbones: a torch module, and the tokens of texts as its input."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _UNKNOWN_WORDS = ("<unk>", "unk")
 
 
 class TrainableBackbone(ABC):
-    """A trainable backbone; also a ``Backbone`` of the SDK, with its current weights.
+    """A trainable backbone, which is also a ``Backbone`` of the SDK with its current weights.
 
     Args:
-        module: Token ids and mask, (n, length) each, to embeddings (n, dim).
-        pad_id: A token id for the mask to hide.
+        module: A module from token ids and mask, (n, length) each, to embeddings (n, dim).
+        pad_id: A token id for the positions that the mask hides.
     """
 
     is_transformer: bool
-    max_length: int | None = None  # tokens of a text that are read; None reads all
+    max_length: int | None = None  # Number of tokens of a text that are read; None reads all.
 
     def __init__(self, module: nn.Module, pad_id: int) -> None:
         self.module = module.eval()
@@ -41,15 +41,15 @@ class TrainableBackbone(ABC):
     @property
     @abstractmethod
     def dimension(self) -> int:
-        """Length of an embedding."""
+        """The length of an embedding."""
 
     @abstractmethod
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """The tokens of each text."""
+        """Return the tokens of each text."""
 
     @property
     def digest(self) -> str:
-        """SHA-256 over the weights."""
+        """The SHA-256 digest of the weights."""
         digest = hashlib.sha256()
         for name, value in sorted(self.module.state_dict().items()):
             digest.update(name.encode())
@@ -57,12 +57,12 @@ class TrainableBackbone(ABC):
         return digest.hexdigest()
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """Embed texts; shape (n, dim)."""
+        """Embed texts, shape (n, dim)."""
         ids = self.token_ids(texts)
         return embed_tokens(self.module, ids, self.pad_id, self.dimension, half=True)
 
     def placed(self) -> AbstractContextManager[None]:
-        """Move the module to the accelerator, so that texts are encoded there, and back."""
+        """Move the module to the accelerator, where texts are encoded, and back afterwards."""
         return placed(self.module)
 
 
@@ -71,7 +71,7 @@ class TransformerLearner(TrainableBackbone):
 
     Args:
         encoder: A loaded encoder.
-        max_length: Tokens of a text that are read.
+        max_length: Number of tokens of a text that are read.
 
     Attributes:
         tokenizer: The encoder's tokenizer, with truncation at ``max_length``.
@@ -89,34 +89,34 @@ class TransformerLearner(TrainableBackbone):
 
     @property
     def dimension(self) -> int:
-        """Length of an embedding."""
+        """The length of an embedding."""
         return self.encoder.module.end.dimension
 
     def keep_tables(self) -> None:
-        """Leave the tables of tokens and positions untrained: only the layers are trained."""
+        """Freeze the tables of tokens and positions, so that only the layers are trained."""
         for module in self.encoder.module.transformer.modules():
             if isinstance(module, nn.Embedding):
                 module.requires_grad_(False)
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """The tokens of each text; a padding token for one without any."""
+        """Return the tokens of each text, or a padding token if it has none."""
         encodings = self.tokenizer.encode_batch(tokenizer_inputs(texts))
         return [encoding.ids or [self.pad_id] for encoding in encodings]
 
 
 class WordLearner(TrainableBackbone):
-    """Static word vectors; the vectors of some texts' words are trained.
+    """Static word vectors, of which those of some texts' words are trained.
 
     Args:
         bundle: A bundle of word vectors; its head, if any, is not read.
         texts: All texts that are encoded later.
 
     Attributes:
-        manifest: The bundle's.
+        manifest: The manifest of the bundle.
 
     Raises:
         ExportError: The bundle is of another kind.
-        BundleError: Its files do not fit each other, or changed.
+        BundleError: The bundle's files do not fit together, or have changed.
     """
 
     is_transformer = False
@@ -129,28 +129,28 @@ class WordLearner(TrainableBackbone):
         self._index, self._unknown_row = index, unknown_row
         self._rows = sorted({row for text in texts for row in self._table_rows(text)})
         self._positions = {row: position for position, row in enumerate(self._rows)}
-        # At least one row: a module without parameters cannot be trained.
+        # There is at least one row, because a module without parameters cannot be trained.
         trained = self._vectors[self._rows or [0]]
         super().__init__(_MeanOfVectors(torch.from_numpy(trained)), 0)
 
     @property
     def dimension(self) -> int:
-        """Length of an embedding."""
+        """The length of an embedding."""
         return int(self._vectors.shape[1])
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """The words of each text, as rows of the module's table."""
+        """Return the words of each text, as rows of the module's table."""
         return [[self._positions[row] for row in self._table_rows(text)] for text in texts]
 
     def table(self) -> tuple[list[str], Vectors]:
-        """All words and their vectors, with the current trained ones."""
+        """Return all words and their vectors, including the currently trained vectors."""
         vectors = self._vectors.copy()
         if self._rows:
             vectors[self._rows] = self.module.state_dict()["vectors"].numpy()
         return self._words, vectors
 
     def _table_rows(self, text: str) -> list[int]:
-        """The rows of a text's words, as `fala.backbones.word_vectors` looks them up."""
+        """Return the rows of a text's words, as `fala.backbones.word_vectors` looks them up."""
         rows: list[int] = []
         for word in words(text):
             if word in self._index:

@@ -1,7 +1,7 @@
-"""The frozen and the trained backbone of a training, compared on people who are played as devices.
+"""Compare the frozen and the trained backbone of a training on simulated users.
 
-A training may lose more than it gains: with few rows, a high rate, or too many steps. So each
-backbone gets its head, as it would be released, and the validation users choose.
+A training may lose more than it gains: with few rows, a high learning rate, or too many steps. Each
+backbone therefore gets its head, as it would be released, and the validation users decide.
 """
 
 from __future__ import annotations
@@ -40,12 +40,13 @@ from fala_export.training.closed_form import closed_form, embed_rows, with_words
 from fala_export.training.matcher import MatcherModule
 from fala_export.training.saving import export_learned
 
-#: A head, and a manifest's details of it.
+#: A head, and a manifest's details about it.
 FittedHead: TypeAlias = tuple[Head, dict[str, Any]]
 
 
-LEAST_ROWS = 10  # of a person; a fit learns half of them
-MOST_PEOPLE, MOST_ROWS = 100, 20_000  # people who are played, and rows that are predicted
+LEAST_ROWS = 10  # Fewest rows of a simulated user, because a fit learns half of them.
+# The most simulated users, and the most rows that are predicted.
+MOST_PEOPLE, MOST_ROWS = 100, 20_000
 
 
 @dataclass(frozen=True)
@@ -53,14 +54,14 @@ class TrainedCandidate:
     """An exported backbone with its head.
 
     Attributes:
-        name: ``"frozen"`` or ``"trained"``.
-        step: The step of the training; 0 is the frozen backbone.
-        bundle: The backbone.
+        name: Either ``"frozen"`` or ``"trained"``.
+        step: Step of the training; 0 is the frozen backbone.
+        bundle: Bundle of the backbone.
         summary: Summary of its export.
         head: The head.
-        details: A manifest's details of the head.
-        played: See ``play``; on the validation rows.
-        figures: See ``measure``; on the held-out rows.
+        details: Details of the head, for a manifest.
+        played: Result of ``play`` on the validation rows.
+        figures: Result of ``measure`` on the held-out rows.
     """
 
     name: str
@@ -74,7 +75,7 @@ class TrainedCandidate:
 
     @property
     def row(self) -> dict[str, Any]:
-        """Its row in the table of candidates."""
+        """The candidate's row in the table of candidates."""
         return {"name": self.name, "step": self.step, **self.played}
 
 
@@ -87,8 +88,8 @@ class Contest:
         division: The divided rows.
         options: The export options.
         lexical: Whether heads have a lexical view.
-        embedder: Embeds the texts.
-        folder: Of the candidates' bundles.
+        embedder: The embedder of the texts.
+        folder: Folder of the candidates' bundles.
     """
 
     rows: Rows
@@ -99,7 +100,7 @@ class Contest:
     folder: Path
 
     def frozen(self, source: Encoder | WordLearner) -> TrainedCandidate:
-        """The backbone before its training, with a head in closed form."""
+        """Return the backbone before its training, with a head in closed form."""
 
         def head_of(runs: Backbone, embeddings: Mapping[str, Vectors]) -> FittedHead:
             training = self.division.training
@@ -110,7 +111,7 @@ class Contest:
     def trained(
         self, source: Encoder | WordLearner, module: ClassifierModule | MatcherModule, step: int
     ) -> TrainedCandidate:
-        """The trained backbone with the head of its training, and words beside it."""
+        """Return the trained backbone with the head of its training, and n-grams in addition."""
 
         def head_of(runs: Backbone, embeddings: Mapping[str, Vectors]) -> FittedHead:
             head = module.head(self.division.validation, embeddings)
@@ -118,7 +119,7 @@ class Contest:
                 return head, {}
             return with_words(head, runs, self.division, self.rows, embeddings)
 
-        # A classifier's words are fitted without embeddings.
+        # A classifier's n-grams are fitted without embeddings.
         fits_all = self.lexical and self.rows.task == MATCHING
         return self._candidate("trained", step, source, head_of, fits_all=fits_all)
 
@@ -147,21 +148,21 @@ class Contest:
 
 
 def play(head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) -> dict[str, Any]:
-    """Play people as devices: each one's fit learns half of the rows, and predicts the others.
+    """Simulate users: each one's fit learns half of the rows, and predicts the others.
 
-    Both halves take their turn. The head alone predicts rows without a user, and those of users
-    with fewer than ``LEAST_ROWS``.
+    The halves are then swapped. Rows without a user, and rows of users with fewer than
+    ``LEAST_ROWS``, are predicted by the head alone.
 
     Args:
         head: The head.
         rows: Labelled rows that neither the backbone nor the head was fitted to.
-        embeddings: Embeddings of their texts, by text.
+        embeddings: Embeddings of the rows' texts, by text.
 
     Returns:
-        The mean ``loss`` of a row, in nats; ``auc``, the mean over the people's halves with rows of
-        two labels, or without people of all rows; how many ``people`` are played, and of how many
-        ``rows``; and as ``margin`` half of their 95 % intervals: over two people or more, else over
-        documents.
+        The mean ``loss`` of a row, in nats; ``auc``, the mean over the halves of users whose rows
+        have two labels, or the AUC of all rows if there are no users; the number of simulated
+        ``people`` and of their ``rows``; and ``margin``, half of the 95 % intervals: over users if
+        there are at least two, else over documents.
     """
     rows = [rows[position] for position in evenly(len(rows), MOST_ROWS).tolist()]
     examples = [row.example for row in rows]

@@ -1,4 +1,4 @@
-"""A training's work folder: its recipe, and the Trainer's checkpoints."""
+"""Manage a training's work folder: its recipe, and the Trainer's checkpoints."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _SHARED = ("model.safetensors", "optimizer.pt", "scheduler.pt", TRAINER_STATE_NA
 
 
 def state_of(checkpoint: Path) -> TrainerState | None:
-    """The Trainer's state in a checkpoint; None for a damaged one, or one that a kill interrupted.
+    """Return the Trainer's state in a checkpoint, or None if it is damaged or incomplete.
 
-    Its digest is written last.
+    The digest of a checkpoint is written last, so a checkpoint that a kill interrupted has none.
     """
     try:
         if (checkpoint / _DIGEST).read_text() != _digest_of(checkpoint):
@@ -40,13 +40,13 @@ def seal(checkpoint: Path) -> None:
     """Write the digest of a checkpoint, which ``state_of`` compares.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The digest cannot be written.
     """
     (checkpoint / _DIGEST).write_text(_digest_of(checkpoint))
 
 
 def _digest_of(checkpoint: Path) -> str:
-    """Digest of what the processes of a training share; their random states are their own."""
+    """Return the digest of what a training's processes share; each has its own random state."""
     return " ".join(digest_of_file(checkpoint / name) for name in _SHARED)
 
 
@@ -54,11 +54,11 @@ def _digest_of(checkpoint: Path) -> str:
 def locked_work(folder: Path, first: bool) -> Iterator[None]:
     """Lock a work folder against other trainings; a kill releases the lock.
 
-    Another training would take a checkpoint that is being written for interrupted, and remove it.
+    Another training would regard a checkpoint that is being written as interrupted, and remove it.
 
     Args:
-        folder: Created if missing.
-        first: Whether this is the first of the processes that train together, which locks.
+        folder: The work folder, which is created if it does not exist.
+        first: Whether this is the first of the processes that train together; only the first locks.
 
     Raises:
         ExportError: Another training holds the lock, or the folder cannot be written.
@@ -72,7 +72,7 @@ def locked_work(folder: Path, first: bool) -> Iterator[None]:
         lock.acquire()
     except Timeout as error:
         raise ExportError(
-            f"{folder}: another process is training in it; wait until it has ended, or give "
+            f"{folder}: another process is training in it; wait until it has ended, or use "
             "another folder"
         ) from error
     except OSError as error:
@@ -89,21 +89,21 @@ def open_work(folder: Path, recipe: Mapping[str, Any], resume: bool) -> Path | N
     Args:
         folder: The folder, inside ``locked_work``.
         recipe: Everything that a training depends on, by readable names, as JSON values.
-        resume: Whether to continue from its checkpoints.
+        resume: Whether to continue from the folder's checkpoints.
 
     Returns:
         The checkpoint to continue from; None for a new start.
 
     Raises:
-        ExportError: There are checkpoints and ``resume`` is false, or they are of another recipe,
-            or the folder cannot be written.
+        ExportError: There are checkpoints and ``resume`` is false, the checkpoints belong to
+            another recipe, or the folder cannot be written.
     """
     try:
         checkpoint = _newest(folder)
         if checkpoint is not None and not resume:
             raise ExportError(
-                f"{folder}: has the checkpoints of a training; continue it with --resume, "
-                "or give another folder, or remove this one"
+                f"{folder}: has the checkpoints of a training; continue it with --resume, use "
+                "another folder, or remove this one"
             )
         if checkpoint is not None:
             _compare(folder, recipe)
@@ -115,13 +115,13 @@ def open_work(folder: Path, recipe: Mapping[str, Any], resume: bool) -> Path | N
 
 
 def is_unfinished(folder: Path) -> bool:
-    """Whether the newest checkpoint was not written whole."""
+    """Return whether the newest checkpoint is incomplete."""
     latest = get_last_checkpoint(str(folder))
     return latest is not None and state_of(Path(latest)) is None
 
 
 def _newest(folder: Path) -> Path | None:
-    """Find the latest whole checkpoint, and remove later ones that a kill interrupted."""
+    """Return the latest complete checkpoint, and remove later ones that a kill interrupted."""
     while (latest := get_last_checkpoint(str(folder))) is not None:
         if state_of(Path(latest)) is not None:
             return Path(latest)
@@ -138,16 +138,17 @@ def _compare(folder: Path, recipe: Mapping[str, Any]) -> None:
         stored = json.loads((folder / _RECIPE).read_text())
     except (OSError, ValueError) as error:
         raise ExportError(
-            f"{folder}: the recipe of its checkpoints cannot be read; remove it, and start anew"
+            f"{folder}: the recipe of its checkpoints cannot be read; remove the folder, and "
+            "start again"
         ) from error
     current = json.loads(json.dumps(recipe))
     changed = [
-        f"{name} was {stored.get(name)!r}, and is {current.get(name)!r}"
+        f"{name} was {stored.get(name)!r}, but is {current.get(name)!r}"
         for name in sorted(stored.keys() | current.keys())
         if stored.get(name) != current.get(name)
     ]
     if changed:
         raise ExportError(
-            f"{folder}: cannot be continued, its checkpoints are of another training: "
+            f"{folder}: cannot be continued, because its checkpoints belong to another training: "
             f"{'; '.join(changed)}"
         )

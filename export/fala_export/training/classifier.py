@@ -1,9 +1,9 @@
-"""The classifier's global training: cross-entropy of the label shares of distinct texts.
+"""Train a classifier globally, with the cross-entropy of the label shares of distinct texts.
 
-Half of the loss may be that of one head an annotator: the shared head plus a deviation, with a
-Gaussian prior. The deviations are dropped after the training: they take up the differences between
+Half of the loss may come from one head per annotator: the shared head plus a deviation with a
+Gaussian prior. The deviations are dropped after the training. They absorb the differences between
 people, so that the shared head need not (Davani et al., "Dealing with Disagreements: Looking Beyond
-the Majority Vote in Subjective Annotations", TACL 2022, train a head an annotator).
+the Majority Vote in Subjective Annotations", TACL 2022, train one head per annotator).
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ from fala_export.training.texts import EpochPlan, TextTokens, length_batches
 
 #: Weight of the squares of an annotator's deviation in the loss.
 PRIOR = 1e-3
-#: AdamW moves every number by about its learning rate a step, whatever the gradient. An annotator's
-#: numbers have only a few dozen steps, so they move faster than the layers, by these factors.
+#: AdamW moves every number by about its learning rate in each step, whatever the gradient. An
+#: annotator's numbers have only a few dozen steps, so they move faster than the layers, by these
+#: factors.
 WEIGHT_PACE, BIAS_PACE = 30.0, 300.0
 
 
@@ -40,7 +41,8 @@ class ClassifierModule(nn.Module):
     Args:
         learner: The backbone.
         head: The initial head.
-        annotators: Number of annotators' heads, z_a = z + w_a . h + b_a; w_a and b_a start at 0.
+        annotators: Number of annotators' heads, z_a = z + w_a . h + b_a, where w_a and b_a start at
+            0.
     """
 
     def __init__(self, learner: TrainableBackbone, head: Head, annotators: int = 0) -> None:
@@ -61,16 +63,16 @@ class ClassifierModule(nn.Module):
         counts: Tensor,
         own: Mapping[str, Tensor] | None = None,
     ) -> dict[str, Tensor]:
-        """The loss over texts.
+        """Return the loss over texts.
 
         Args:
-            ids: Shape (n, length).
-            mask: The same.
-            shares: Of the labels, shape (n, C); of the second label alone where C = 1.
-            counts: Rows of each text, shape (n,).
+            ids: Token ids, shape (n, length).
+            mask: Mask of the same shape.
+            shares: Shares of the labels, shape (n, C); of the second label alone if C = 1.
+            counts: Number of rows of each text, shape (n,).
             own: The m rows of annotators with a head: the position of their ``text`` among the n
-                and their ``annotator``, shape (m,) each, and ``shares``, shape (m, C). None or no
-                rows give the shared head's loss alone.
+                and their ``annotator``, shape (m,) each, and ``shares``, shape (m, C). With None or
+                no rows, only the shared head's loss is returned.
         """
         states = self.backbone(ids, mask)
         logits = states @ self.weight.T + self.bias
@@ -87,7 +89,7 @@ class ClassifierModule(nn.Module):
         return {"loss": loss, "weight": counts.sum(), "accuracy": accuracy}
 
     def head(self, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) -> Head:
-        """The head in the SDK's form; cross-entropy needs no calibration on the rows."""
+        """Return the head in the SDK's form; cross-entropy needs no calibration on the rows."""
         return Head(
             CLASSIFICATION,
             self.labels,
@@ -97,11 +99,11 @@ class ClassifierModule(nn.Module):
 
 
 def cross_entropies(logits: Tensor, shares: Tensor) -> Tensor:
-    """The loss of each text, shape (n,).
+    """Return the loss of each text, shape (n,).
 
     Args:
-        logits: Shape (n, C).
-        shares: Of the labels, shape (n, C); of the second label alone where C = 1.
+        logits: Logits, shape (n, C).
+        shares: Shares of the labels, shape (n, C); of the second label alone if C = 1.
     """
     if logits.shape[1] == 1:
         return functional.binary_cross_entropy_with_logits(
@@ -111,34 +113,34 @@ def cross_entropies(logits: Tensor, shares: Tensor) -> Tensor:
 
 
 def shares_of(labels: Tensor, count: int) -> Tensor:
-    """The shares of rows with one label each, as ``cross_entropies`` takes them.
+    """Return the shares of rows with one label each, as ``cross_entropies`` takes them.
 
     Args:
         labels: Positions of the labels, shape (n,).
-        count: C, the number of labels; two have one column.
+        count: Number C of labels; two labels have one column.
     """
     shares = functional.one_hot(labels, count).to(torch.float32)
     return shares[:, 1:] if count == 2 else shares
 
 
 def _accuracy(logits: Tensor, shares: Tensor) -> Tensor:
-    """The share of each text's rows that have the predicted label, shape (n,)."""
+    """Return the share of each text's rows that have the predicted label, shape (n,)."""
     if logits.shape[1] == 1:
         return torch.where(logits > 0, shares, 1 - shares).squeeze(1)
     return shares.gather(1, logits.argmax(dim=1, keepdim=True)).squeeze(1)
 
 
 class ClassifierBatches:
-    """Distinct texts with the shares of their labels.
+    """Batches of distinct texts with the shares of their labels.
 
     Args:
         learner: The backbone.
         rows: Rows of the classifier's task.
         labels: The labels.
-        batch: Texts per batch.
-        seed: Seed of their order.
-        annotators: Users with their own head; batches have their rows, too.
-        epoch: Most texts of an epoch; None takes all.
+        batch: Number of texts per batch.
+        seed: Seed of the texts' order.
+        annotators: Users with their own head; batches include their rows.
+        epoch: Most texts of an epoch; None uses all.
     """
 
     def __init__(
@@ -158,7 +160,7 @@ class ClassifierBatches:
         text, label = by_appearance(rows.documents), columns[rows.label_codes]
         counts = np.zeros((len(self._texts.lengths), len(labels)), dtype=np.float32)
         np.add.at(counts, (text, label), 1)
-        # The rows of annotators, by text: annotator and label, and the end of each text's.
+        # The rows of annotators by text: annotator and label, and the end of each text's rows.
         self._votes: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
         if annotators:
             number = {user: position for position, user in enumerate(annotators)}
@@ -176,11 +178,11 @@ class ClassifierBatches:
         self._plan = EpochPlan(seed, partial(length_batches, self._texts.lengths, batch), most)
 
     def __len__(self) -> int:
-        """Batches an epoch."""
+        """Return the number of batches per epoch."""
         return len(self._plan)
 
     def batch(self, epoch: int, position: int) -> dict[str, Any]:
-        """The arguments of ``ClassifierModule.forward``."""
+        """Return the arguments of ``ClassifierModule.forward``."""
         chosen = self._plan.batch(epoch, position)
         batch: dict[str, Any] = {
             **self._texts.take(chosen),

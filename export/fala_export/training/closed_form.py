@@ -1,4 +1,4 @@
-"""Heads in closed form: of a frozen backbone, at a training's start, and with words after it."""
+"""Fit heads in closed form: for a frozen backbone, before a training, and with n-grams after it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Start:
     """The start of a training: a head in closed form, on the untrained backbone.
 
     Attributes:
-        head: The head, without words.
+        head: The head, without lexical features.
         embeddings: Embeddings of the training and the held-out rows' texts, by text.
     """
 
@@ -45,7 +45,7 @@ def start_of(backbone: Backbone, division: Division, public: Rows) -> Start:
         public: All rows.
 
     Raises:
-        DataError: See ``fit_head``.
+        DataError: The rows cannot be used; see ``fit_head``.
     """
     fitted = rows_of_head(division.training)
     embeddings = embed_rows(backbone, [*fitted, *division.held_out])
@@ -69,20 +69,20 @@ def closed_form(
     *,
     lexical: bool,
 ) -> tuple[Head, dict[str, Any]]:
-    """Fit a head to rows; of very many to those that ``rows_of_head`` draws.
+    """Fit a head to rows, or to those that ``rows_of_head`` draws if there are very many.
 
     Args:
-        backbone: The backbone that embedded their texts; None fits words alone.
+        backbone: The backbone that embedded the rows' texts; None fits only n-grams.
         rows: Some of the public rows.
-        public: All public rows, with the task, the labels and the link.
-        embeddings: Embedding by text; of words alone not read.
+        public: All public rows, which have the task, the labels and the link.
+        embeddings: Embeddings by text; not read if only n-grams are fitted.
         lexical: Whether the head has a lexical view.
 
     Returns:
-        The head, and the manifest's details of it.
+        The head, and the manifest's details about it.
 
     Raises:
-        DataError: See ``fit_head``.
+        DataError: The rows cannot be used; see ``fit_head``.
     """
     drawn = rows_of_head(rows)
     click.echo(f"fitting a head to {counted(len(drawn), 'row')} in closed form", err=True)
@@ -107,33 +107,34 @@ def with_words(
     public: Rows,
     embeddings: Mapping[str, Vectors],
 ) -> tuple[Head, dict[str, Any]]:
-    """A trained backbone's head with words.
+    """Return a trained backbone's head with lexical features.
 
-    A trained backbone overfits its training rows, so words cannot be fitted to them together with
-    it. A classifier keeps its trained head, and gets words that were fitted alone; three weights
-    combine them, fitted on the validation rows (``add_words``). A matcher was trained only to order
-    a few candidates: it gets a new head on embeddings and words together.
+    A trained backbone overfits its training rows, so n-grams cannot be fitted to these rows
+    together with it. A classifier keeps its trained head, and gets n-grams that were fitted alone;
+    three weights combine them, fitted on the validation rows (``add_words``). A matcher was trained
+    only to order a few candidates, so it gets a new head on embeddings and n-grams together.
 
-    Each was best for its task on people who are in no table. MD-Agreement: AUC .820, words fitted
-    beside the backbone before its training .817, a new head .814. MovieLens: .719 a new head, .688
-    words fitted alone, .654 words fitted beside.
+    Each way was best for its task on people who are in no table. MD-Agreement: AUC .820, against
+    .817 for n-grams fitted with the backbone before its training and .814 for a new head.
+    MovieLens: .719 for a new head, .688 for n-grams fitted alone, and .654 for n-grams fitted with
+    the backbone.
 
     Args:
-        head: The trained head, without words.
+        head: The trained head, without lexical features.
         backbone: The trained backbone.
         division: The divided rows.
-        public: All rows; they have labels.
-        embeddings: Embeddings of the validation rows' texts, and for a matcher of the training
-            rows', by text.
+        public: All rows, which have labels.
+        embeddings: Embeddings by text, of the validation rows' texts and, for a matcher, of the
+            training rows' texts.
 
     Returns:
-        The head, and the manifest's details of its words.
+        The head, and the manifest's details about its n-grams.
     """
     if head.task == MATCHING:
         return closed_form(backbone, division.training, public, embeddings, lexical=True)
     alone, details = closed_form(None, division.training, public, {}, lexical=True)
     if alone.lexical is None:
-        raise TypeError("a head on words alone has words")
+        raise TypeError("a head fitted to n-grams alone must have a lexical view")
     examples = [row.example for row in division.validation]
     labels = [row.label for row in division.validation]
     return add_words(head, alone.lexical, examples, labels, embeddings), details

@@ -1,4 +1,4 @@
-"""The paper's first phase: a backbone and its head, trained on public rows."""
+"""Train a backbone and its head on public rows: the paper's first phase."""
 
 from __future__ import annotations
 
@@ -33,13 +33,14 @@ from fala_export.training.loop import Batches, Training, TrainingHistory
 from fala_export.training.matcher import MatcherBatches, MatcherModule, OpenedTexts
 from fala_export.training.release import training_details, write_head, write_trained
 
-# Where 698 annotators had heads they helped; few have no figure. One's equals the shared head.
+# Heads of 698 annotators helped; for few annotators there is no figure. One annotator's head equals
+# the shared head.
 _ENOUGH_ANNOTATORS, _FEWEST_ANNOTATORS = 100, 2
-_FEWEST_ROWS = 5  # with fewer rows an annotator's head overfits
-# With 768 dimensions their heads and the optimizer's states are 49 MB, which each step reads.
+_FEWEST_ROWS = 5  # An annotator's head with fewer rows overfits.
+# With 768 dimensions, the heads and the optimizer's states are 49 MB, which each step reads.
 _MOST_ANNOTATORS = 4_000
 
-# Decay would shrink only the words of held-out texts, which have no gradient.
+# Weight decay would shrink only the words of held-out texts, which have no gradient.
 _WORD_VECTORS = LoopSettings(epochs=20, learning_rate=1e-3, weight_decay=0.0)
 
 
@@ -61,7 +62,7 @@ def train(
     distort the backbone's features (Kumar et al., "Fine-Tuning can Distort Pretrained Features and
     Underperform Out-of-Distribution", ICLR 2022). The epoch with the lowest loss on validation
     users is kept. Then the frozen and the trained backbone are exported, each with its head, and
-    compared on the validation users, who are played as devices. The better one is released.
+    compared on the validation users, who are simulated as devices. The better one is released.
     Heads are calibrated, and figures are measured, on the embeddings that a device has.
 
     Args:
@@ -70,18 +71,19 @@ def train(
         rows: The public rows.
         settings: Settings of the training.
         work: Folder of the checkpoints.
-        out: The release; left alone when anything fails.
-        options: The export options. Word vectors take only name and details from them.
+        out: The release; not changed if anything fails.
+        options: The export options; word vectors use only name and details.
         lexical: Whether the head has a lexical view.
-        resume: Continue from the last whole checkpoint in ``work``, if there is one.
-        embedder: Embeds the texts; None keeps no embeddings.
+        resume: Continue from the last complete checkpoint in ``work``, if there is one.
+        embedder: The embedder of the texts; None does not keep embeddings.
 
     Returns:
-        As ``export_learned``, with the ``training``'s details.
+        The summary of ``export_learned``, with the ``training``'s details.
 
     Raises:
         DataError: The rows are too few, or nothing can be learned from them.
-        ExportError: The backbone cannot be trained or exported, or see ``Training.run``.
+        ExportError: The backbone cannot be trained or exported, or the training fails; see
+            ``Training.run``.
     """
     check_exclusive(rows, "training a backbone")
     learner, loop = _learner(backbone, rows, options.max_length)
@@ -122,12 +124,12 @@ def train(
 def _learner(
     source: Encoder | Bundle, rows: Rows, max_length: int | None
 ) -> tuple[TransformerLearner | WordLearner, LoopSettings]:
-    """A backbone, and the default settings of its training."""
+    """Return a backbone, and the default settings of its training."""
     if isinstance(source, Bundle):
         if source.manifest.kind != WORD_VECTORS:
             raise ExportError(
-                f"{source.path}: its backbone cannot be trained; give the model's own folder, or "
-                "--frozen to fit a head only"
+                f"{source.path}: its backbone cannot be trained; name the model's own folder, or "
+                "fit only a head with --frozen"
             )
         texts = unique_texts(row.example for row in rows)
         return WordLearner(source, texts), _WORD_VECTORS
@@ -140,22 +142,24 @@ def _learner(
 def _annotators(
     rows: Rows, division: Division, settings: TrainingSettings
 ) -> tuple[list[str], int]:
-    """The users with their own head while a classifier is trained, and of how many they are drawn.
+    """Return the users with their own head in a classifier's training, and the number drawn from.
 
     Raises:
-        DataError: The settings require annotators, and there are too few, or the task is matching.
+        DataError: The settings require annotators, but there are too few, or the task is matching.
     """
     enabled = settings.annotators
     if rows.task == MATCHING:
         if enabled:
-            raise DataError("annotators' own heads are a classifier's; these rows are of matching")
+            raise DataError(
+                "only a classifier can have annotators' own heads, but these rows are for matching"
+            )
         return [], 0
     counts = Counter(row.user for row in division.training if row.user is not None)
     users = [user for user, count in counts.most_common() if count >= _FEWEST_ROWS]
     if enabled and len(users) < _FEWEST_ANNOTATORS:
         raise DataError(
-            f"the training rows have {counted(len(users), 'user')} of {_FEWEST_ROWS} rows or "
-            f"more, and annotators' own heads need {_FEWEST_ANNOTATORS}; leave out --annotators"
+            f"the training rows have {counted(len(users), 'user')} with at least {_FEWEST_ROWS} "
+            f"rows, but annotators' own heads need {_FEWEST_ANNOTATORS}; leave out --annotators"
         )
     if enabled is False or (enabled is None and len(users) < _ENOUGH_ANNOTATORS):
         return [], len(users)
@@ -184,7 +188,7 @@ def train_from_start(
 
     Raises:
         DataError: The rows are too few, or nothing can be learned from them.
-        ExportError: See ``Training.run``.
+        ExportError: The training fails; see ``Training.run``.
     """
     training.open()
     start = start_of(learner, division, rows)
@@ -202,9 +206,9 @@ def _objective(
     run: Training,
     annotators: Sequence[str],
 ) -> tuple[ClassifierModule | MatcherModule, Batches, Batches]:
-    """The module with its loss, and the batches to train and to validate on.
+    """Return the module with its loss, and the batches to train and to validate on.
 
-    Only the shared head is validated, as only it is kept.
+    Only the shared head is validated, because only it is kept.
     """
     training, validation = division.training, division.validation
     loop, seed = run.settings, run.seed
@@ -227,7 +231,7 @@ def _objective(
 
 
 def recipe_of(rows: Rows, learner: TrainableBackbone) -> dict[str, Any]:
-    """What every training of a backbone depends on, by readable names; see ``Training.recipe``."""
+    """Return what a training depends on, by readable names; see ``Training.recipe``."""
     return {
         "task": rows.task,
         "data": rows.digest,

@@ -1,4 +1,4 @@
-"""The training loop: a module, batches and settings in; the best epoch's weights out.
+"""Run the training loop: from a module, batches and settings to the best epoch's weights.
 
 ``transformers.Trainer`` is the loop: AdamW, linear warm-up and decay, clipped gradients, half
 precision, checkpoints and resuming, and several processes through accelerate. This module adds the
@@ -46,8 +46,10 @@ from fala_export.training import checkpoints
 #: Set by ``accelerate launch --mixed_precision``; the Trainer reads it on a CPU.
 PRECISION_VARIABLE = "ACCELERATE_MIXED_PRECISION"
 
-_CHECKPOINT_SECONDS = 120.0  # between checkpoints, besides those after each epoch
-_KEPT = 3  # checkpoints: the best, the newest, and the previous one while that is being written
+_CHECKPOINT_SECONDS = 120.0  # Seconds between checkpoints, in addition to those after each epoch.
+# Number of checkpoints: the best, the newest, and the previous one while the newest is being
+# written.
+_KEPT = 3
 _DIGITS = 6
 _TITLES = {
     "loss": "loss",
@@ -57,17 +59,17 @@ _TITLES = {
 
 
 class Batches(Protocol):
-    """Batches of examples: the same at every call, so that a training can be resumed."""
+    """Batches of examples, which are the same at every call, so that a training can be resumed."""
 
     def __len__(self) -> int:
-        """Batches an epoch."""
+        """Return the number of batches per epoch."""
 
     def batch(self, epoch: int, position: int) -> Mapping[str, Any]:
-        """The arguments of the module's ``forward``: tensors, or mappings of them.
+        """Return the arguments of the module's ``forward``: tensors, or mappings of tensors.
 
         Args:
-            epoch: Counted from 0.
-            position: Position in the epoch.
+            epoch: Number of the epoch, counted from 0.
+            position: Position of the batch in the epoch.
         """
 
 
@@ -77,10 +79,11 @@ class TrainingHistory:
 
     Attributes:
         steps: Number of steps of AdamW.
-        best_step: The step whose weights the module has; 0 is the start.
-        validation: Loss on the validation examples by step, from 0 on; empty without any.
-        accuracy: Accuracy on them by step; only for a classifier.
-        precision: Precision of its products, as accelerate names it.
+        best_step: Step whose weights the module has; 0 is the start.
+        validation: Loss on the validation examples by step, from step 0; empty without such
+            examples.
+        accuracy: Accuracy on the validation examples by step; only for a classifier.
+        precision: Precision of the products, as accelerate names it.
     """
 
     steps: int
@@ -91,7 +94,7 @@ class TrainingHistory:
 
     @property
     def details(self) -> dict[str, Any]:
-        """The history in a manifest."""
+        """The history as details of a manifest."""
 
         def rounded(figures: Mapping[int, float]) -> dict[str, float]:
             return {str(step): round(figure, _DIGITS) for step, figure in figures.items()}
@@ -113,12 +116,12 @@ class Training:
     """A training that can be resumed.
 
     Attributes:
-        settings: Settings of the loop.
-        folder: Folder of the checkpoints; created if missing.
-        seed: Seed of the module's dropout. Batches have their own.
+        settings: The settings of the loop.
+        folder: Folder of the checkpoints, which is created if it does not exist.
+        seed: Seed of the module's dropout; batches have their own seeds.
         recipe: Everything else that the result depends on (data, model, batches), by readable
             names, as JSON values.
-        resume: Continue from the folder's last whole checkpoint, if there is one.
+        resume: Continue from the folder's last complete checkpoint, if there is one.
     """
 
     settings: LoopSettings
@@ -138,7 +141,7 @@ class Training:
         Call it before long preparations, so that its errors come early.
 
         Raises:
-            ExportError: See ``checkpoints.open_work``.
+            ExportError: The folder cannot be used; see ``checkpoints.open_work``.
         """
         with checkpoints.locked_work(self.folder, _is_first()):
             self._open()
@@ -148,18 +151,18 @@ class Training:
     ) -> TrainingHistory:
         """Train a module in place; it ends on the CPU, in evaluation mode.
 
-        A training that was killed at any time and resumed ends with the same weights as without
-        the kill, on the same machine. Of several processes that train together, as started by
-        ``accelerate launch`` or ``torchrun``, only the first returns.
+        A training that was killed at any time and resumed ends with the same weights as without the
+        kill, on the same machine. If several processes train together, as started by ``accelerate
+        launch`` or ``torchrun``, only the first returns.
 
         Args:
-            module: Its ``forward`` takes a batch, and returns a mapping of ``loss`` (a scalar, the
-                mean over the batch) and ``weight`` (the batch's weight in the mean over batches);
-                a classifier's also of ``accuracy``.
-                To resume, it must have the weights of the first start.
+            module: A module whose ``forward`` takes a batch, and returns a mapping with ``loss`` (a
+                scalar, the mean over the batch), ``weight`` (the batch's weight in the mean over
+                batches) and, for a classifier, ``accuracy``. To resume, it must have the weights of
+                the first start.
             batches: Batches to train on.
-            validation: Batches to choose the best epoch on, and to stop early; None takes the last
-                epoch's weights.
+            validation: Batches with which the best epoch is chosen and training stops early; None
+                uses the last epoch's weights.
 
         Raises:
             ExportError: The folder cannot be used (see ``open``) or is full, the training diverges,
@@ -171,14 +174,14 @@ class Training:
             try:
                 state = self._run(module, batches, validation, checkpoint)
             except torch.OutOfMemoryError as error:
-                raise ExportError("out of memory on the GPU; try a smaller batch") from error
+                raise ExportError("out of memory on the GPU; use a smaller batch") from error
             _exit_other_processes()
             steps = int(state.global_step)
             best_step = _best_step(state, self.settings.best)
             best = steps if best_step is None else best_step
             saved = self.folder / f"{PREFIX_CHECKPOINT_DIR}-{best}"
             if best and checkpoints.state_of(saved) is None:
-                raise ExportError(f"{saved}: is damaged; remove {self.folder}, and start anew")
+                raise ExportError(f"{saved}: is damaged; remove {self.folder}, and start again")
             weights = load_file(saved / "model.safetensors") if best else start
         module.cpu().load_state_dict(weights)
         module.eval()
@@ -200,7 +203,7 @@ class Training:
         validation: Batches | None,
         checkpoint: Path | None,
     ) -> TrainerState:
-        """Train to the end. The module keeps the weights of the last step."""
+        """Train to the end; the module keeps the weights of the last step."""
         trainer = _Trainer(
             model=module,
             args=self._arguments(len(batches), validation, checkpoint),
@@ -218,17 +221,19 @@ class Training:
             ):
                 return state
         with warnings.catch_warnings():
-            # About checkpoints written within a second, which are then sorted by number.
+            # This warning is about checkpoints written within a second, which are then sorted by
+            # number.
             warnings.filterwarnings("ignore", "mtime may not be reliable")
             try:
                 trainer.train(resume_from_checkpoint=checkpoint and str(checkpoint))
-            # For a full disk torch raises a RuntimeError with an unrelated message.
+            # If the disk is full, torch raises a RuntimeError with an unrelated message.
             except (OSError, RuntimeError, SafetensorError) as error:
                 if not checkpoints.is_unfinished(self.folder):
                     raise
                 reason = (isinstance(error, OSError) and error.strerror) or first_line(error)
                 raise ExportError(
-                    f"{self.folder}: a checkpoint cannot be written, is the disk full? ({reason})"
+                    f"{self.folder}: a checkpoint cannot be written; check whether the disk is "
+                    f"full ({reason})"
                 ) from error
         return trainer.state
 
@@ -241,7 +246,7 @@ class Training:
         return _Arguments(
             output_dir=str(self.folder),
             num_train_epochs=settings.epochs,
-            per_device_train_batch_size=1,  # a batch of ours is one item
+            per_device_train_batch_size=1,  # One of our batches is one item.
             gradient_accumulation_steps=passes,
             learning_rate=settings.learning_rate,
             warmup_steps=math.ceil(settings.warm_up * steps),
@@ -258,7 +263,7 @@ class Training:
             seed=self.seed,
             # Otherwise processes on a machine without GPUs would each train alone.
             use_cpu=_processes() > 1 and not on_gpu,
-            # Only the processes with rows of an annotator compute gradients of that head.
+            # Only processes with rows of an annotator compute gradients of the annotator's head.
             ddp_find_unused_parameters=_processes() > 1,
             report_to="none",
             disable_tqdm=True,
@@ -267,11 +272,11 @@ class Training:
 
 
 def _precision() -> Literal["no", "bf16", "fp16"]:
-    """The precision of products; ``"no"`` is float32 throughout.
+    """Return the precision of products; ``"no"`` is float32 throughout.
 
-    A GPU computes in half precision, bfloat16 where it can. A CPU does so only if
-    ``PRECISION_VARIABLE`` is set, since only CPUs with instructions for bfloat16 (AMX,
-    AVX512-BF16) get faster.
+    A GPU computes in half precision, with bfloat16 if it can. A CPU does so only if
+    ``PRECISION_VARIABLE`` is set, because only CPUs with instructions for bfloat16 (AMX,
+    AVX512-BF16) become faster.
 
     Raises:
         ExportError: The variable has a value that a CPU does not support.
@@ -282,42 +287,42 @@ def _precision() -> Literal["no", "bf16", "fp16"]:
     if precision == "bf16":
         return "bf16"
     if precision != "no":
-        raise ExportError(f"{PRECISION_VARIABLE}={precision}: without a GPU it is bf16, or no")
+        raise ExportError(f"{PRECISION_VARIABLE} must be bf16 or no without a GPU, not {precision}")
     return "no"
 
 
 def _processes() -> int:
-    """The number of processes that train together."""
+    """Return the number of processes that train together."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def _is_first() -> bool:
-    """Whether this process is the one that writes and prints."""
+    """Return whether this is the process that writes and prints."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
 def _exit_other_processes() -> None:
-    """Exit all processes but the first, after all have finished.
+    """Exit all processes except the first, after all have finished.
 
     Raises:
-        click.exceptions.Exit: In the other processes, with status 0.
+        click.exceptions.Exit: This is not the first process; the status is 0.
     """
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.barrier()
         torch.distributed.destroy_process_group()
     if not _is_first():
         raise click.exceptions.Exit(0)
-    os.environ["WORLD_SIZE"] = "1"  # the first goes on alone
+    os.environ["WORLD_SIZE"] = "1"  # The first process continues alone.
 
 
 def _validated(state: TrainerState, metric: Best) -> dict[int, float]:
-    """A figure of the validation examples by step; empty where there is none."""
+    """Return a figure of the validation examples by step; empty if there are none."""
     name = f"eval_{metric}"
     return {entry["step"]: entry[name] for entry in state.log_history if name in entry}
 
 
 def _best_step(state: TrainerState, metric: Best) -> int | None:
-    """The step of the best validation, the earliest of equals; None without any."""
+    """Return the step of the best validation, the earliest of equals; None without validation."""
     figures = _validated(state, metric)
     if not figures:
         return None
@@ -331,7 +336,7 @@ def _is_over(state: TrainerState, settings: LoopSettings) -> bool:
 
 
 class _Epochs(Dataset[Mapping[str, Any]]):
-    """One epoch at a time, a batch an item; accelerate sets the epoch."""
+    """A data set of one epoch at a time, whose items are batches; accelerate sets the epoch."""
 
     def __init__(self, batches: Batches) -> None:
         self._batches = batches
@@ -357,10 +362,10 @@ class _Trainer(Trainer):  # type: ignore[misc]  # mypy does not look into transf
             self.train_dataset,
             batch_size=1,
             collate_fn=itemgetter(0),
-            # Otherwise it draws from the global generator, once an epoch.
+            # Otherwise the sampler draws from the global generator once per epoch.
             generator=torch.Generator(),
         )
-        return self.accelerator.prepare(loader)  # each process gets its share
+        return self.accelerator.prepare(loader)  # Each process gets its share.
 
     def evaluate(self, **_: object) -> dict[str, float]:
         shares: list[dict[str, float]] = []
@@ -371,7 +376,7 @@ class _Trainer(Trainer):  # type: ignore[misc]  # mypy does not look into transf
                 output = self.model(**self._prepare_inputs(self.eval_dataset.batch(0, position)))
                 names = output.keys() & {"weight", "loss", "accuracy"}
                 shares.append({name: float(output[name]) for name in names})
-        parts = gather_object(shares)  # of all processes
+        parts = gather_object(shares)  # The shares come from all processes.
         weight = sum(part["weight"] for part in parts)
         totals: dict[str, float] = {}
         for part in parts:
@@ -394,7 +399,7 @@ class _Arguments(TrainingArguments):  # type: ignore[misc]  # mypy does not look
 
 
 class _Flow(TrainerCallback):  # type: ignore[misc]  # mypy does not look into transformers
-    """Makes checkpoints within long epochs, stops early, and shows progress."""
+    """A callback that saves checkpoints within long epochs, stops early, and shows progress."""
 
     def __init__(self, settings: LoopSettings) -> None:
         self._settings = settings
@@ -414,9 +419,9 @@ class _Flow(TrainerCallback):  # type: ignore[misc]  # mypy does not look into t
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
         self._bar.update(1)
-        # At the end of an epoch the checkpoint waits for the validation, which it stores.
+        # At the end of an epoch, the checkpoint waits for the validation, which it stores.
         due = time.monotonic() - self._last_save >= _CHECKPOINT_SECONDS
-        due = due and _processes() == 1  # several processes have clocks of their own
+        due = due and _processes() == 1  # Several processes each have their own clock.
         if due and state.global_step % self._steps:
             control.should_save = True
 
@@ -438,7 +443,8 @@ class _Flow(TrainerCallback):  # type: ignore[misc]  # mypy does not look into t
                 continue
             if not math.isfinite(logs[name]):
                 raise ExportError(
-                    "the training diverges: its loss is not finite; try a lower learning rate"
+                    "the training diverges, because its loss is not finite; use a lower "
+                    "learning rate"
                 )
             if _is_first():
                 epochs = f"epoch {state.epoch or 0:.0f} of {state.num_train_epochs}"

@@ -1,9 +1,9 @@
-"""The matcher's global training: which of a few candidates the user opened.
+"""Train a matcher globally, to find which of a few candidates the user opened.
 
-The user is the attention-weighted sum u of the history's embeddings, a candidate's logit is
-z = w . (u * v). The loss is the cross-entropy of an opened candidate among others that the user
-did not open (Okura et al., "Embedding-based News Recommendation for Millions of Users", KDD 2017;
-the paper samples four).
+The user is the attention-weighted sum u of the history's embeddings, and a candidate's logit is z =
+w . (u * v). The loss is the cross-entropy of an opened candidate among others that the user did not
+open (Okura et al., "Embedding-based News Recommendation for Millions of Users", KDD 2017; the paper
+samples four).
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ from fala_export.rows.user_rows import Row
 from fala_export.training.backbones import TrainableBackbone
 from fala_export.training.texts import EpochPlan, TextTokens
 
-NEGATIVES = 4  # candidates that were not opened for each opened one (the paper, section 4.2)
-HISTORY = 50  # latest texts of a history that a training reads
+# Number of candidates that were not opened for each opened one (the paper, section 4.2).
+NEGATIVES = 4
+HISTORY = 50  # Number of the latest texts of a history that a training reads.
 
-_TOGETHER = 4  # choices of one user that stay in one batch, as they share the history's texts
+# Number of choices of one user that stay in one batch, because they share the history's texts.
+_TOGETHER = 4
 
 _User: TypeAlias = str | tuple[str, ...]
 
@@ -75,7 +77,7 @@ class OpenedTexts:
         self.texts = list(dict.fromkeys([*self._pool, *histories]))
 
     def plan(self, batch: int, rng: np.random.Generator) -> list[list[int]]:
-        """Divide the choices at random into batches, with a few of one user together."""
+        """Divide the choices at random into batches, keeping a few of each user together."""
         by_user: dict[_User, list[int]] = {}
         for index in rng.permutation(len(self.choices)).tolist():
             by_user.setdefault(self.choices[index][0], []).append(index)
@@ -90,15 +92,15 @@ class OpenedTexts:
     def draw(self, choice: int, rng: np.random.Generator) -> tuple[tuple[str, ...], list[str]]:
         """Draw the candidates of a choice.
 
-        First from the candidates that the user was shown and did not open, without repetition;
-        then from all candidates that the user did not open.
+        Candidates are drawn first from those that the user was shown and did not open, without
+        repetition, then from all candidates that the user did not open.
 
         Args:
-            choice: Position in ``choices``.
-            rng: The generator.
+            choice: Position of the choice in ``choices``.
+            rng: The random generator.
 
         Returns:
-            The latest texts of the history, and the candidates, the opened one first.
+            The latest texts of the history, and the candidates, of which the opened one is first.
         """
         user, match = self.choices[choice]
         unopened = self._unopened.get(user, [])
@@ -113,11 +115,11 @@ class OpenedTexts:
 
 def _match(row: Row) -> Match:
     if not isinstance(row.example, Match):
-        raise TypeError("a row of another task")
+        raise TypeError("the row belongs to another task")
     return row.example
 
 
-_CALIBRATION = 1e-6  # penalty that pulls the scale to 1: it matters only if all rows are alike
+_CALIBRATION = 1e-6  # Penalty that pulls the scale to 1, which only matters if all rows are equal.
 
 
 class MatcherModule(nn.Module):
@@ -139,13 +141,13 @@ class MatcherModule(nn.Module):
     def logits(
         self, ids: Tensor, mask: Tensor, history: Tensor, opened: Tensor, candidates: Tensor
     ) -> Tensor:
-        """Z of candidates, without the bias, which does not change their order; shape (n, K).
+        """Return candidates' logits z, (n, K), without the bias, which does not affect their order.
 
         Args:
-            ids: Of the batch's distinct texts, shape (m, length).
-            mask: The same.
+            ids: Token ids of the batch's distinct texts, shape (m, length).
+            mask: Mask of the same shape.
             history: Positions among the texts, shape (n, longest history).
-            opened: 1 where there is a text in ``history``, the same shape.
+            opened: Mask that is 1 for each text in ``history``, of the same shape.
             candidates: Positions among the texts, shape (n, K).
         """
         texts = self.backbone(ids, mask)
@@ -155,21 +157,21 @@ class MatcherModule(nn.Module):
     def forward(
         self, ids: Tensor, mask: Tensor, history: Tensor, opened: Tensor, candidates: Tensor
     ) -> dict[str, Tensor]:
-        """The loss over choices; the first candidate is the opened one."""
+        """Return the loss over choices; the first candidate is the opened one."""
         logits = self.logits(ids, mask, history, opened, candidates)
         target = torch.zeros(len(logits), dtype=torch.long, device=logits.device)
         loss = functional.cross_entropy(logits, target)
         return {"loss": loss, "weight": torch.tensor(float(len(logits)))}
 
     def head(self, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) -> Head:
-        """The head in the SDK's form, with calibrated logits.
+        """Return the head in the SDK's form, with calibrated logits.
 
-        The training learns an order only. A scale of w and a bias b calibrate the logits on
+        The training only learns an order. A scale of w and a bias b calibrate the logits on
         labelled rows, at the minimum of the cross-entropy.
 
         Args:
-            rows: Labelled rows, preferably not of the training.
-            embeddings: Embedding by text.
+            rows: Labelled rows, preferably not those of the training.
+            embeddings: Embeddings by text.
         """
         raw = Head(
             MATCHING,
@@ -188,29 +190,29 @@ class MatcherModule(nn.Module):
 
 
 def user_vectors(texts: Tensor, history: Tensor, opened: Tensor, query: Tensor) -> Tensor:
-    """The users' vectors u, shape (n, dim): attention over a history's embeddings.
+    """Return the users' vectors u, shape (n, dim), by attention over a history's embeddings.
 
     Args:
-        texts: Embeddings, shape (m, dim).
+        texts: Embeddings of the texts, shape (m, dim).
         history: Positions among the texts, shape (n, longest history).
-        opened: 1 where there is a text in ``history``, the same shape.
-        query: Of the attention, shape (dim,); zeros give all texts the same weight.
+        opened: Mask that is 1 for each text in ``history``, of the same shape.
+        query: Query of the attention, shape (dim,); zeros give all texts the same weight.
     """
     rows = texts[history]
     scores = rows @ query
     scores = scores.masked_fill(opened == 0, torch.finfo(scores.dtype).min)
-    weights = scores.softmax(dim=1) * opened  # an empty history has u = 0
+    weights = scores.softmax(dim=1) * opened  # An empty history has u = 0.
     return (weights.unsqueeze(-1) * rows).sum(dim=1)
 
 
 class MatcherBatches:
-    """Opened candidates, each among others that the user did not open.
+    """Batches of opened candidates, each among others that the user did not open.
 
     Args:
         learner: The backbone.
         opened: The rows, by user.
-        batch: Choices a batch.
-        seed: Seed of their order, and of the candidates that are not opened.
+        batch: Number of choices per batch.
+        seed: Seed of the choices' order, and of the candidates that are not opened.
 
     Raises:
         DataError: There is no opened candidate with a history, or nothing else to choose.
@@ -223,15 +225,17 @@ class MatcherBatches:
         self._texts = TextTokens(learner, opened.texts)
         self._seed = seed
         if not opened.choices:
-            raise DataError("no user has a history, an opened candidate and one that is not opened")
+            raise DataError(
+                "no user has a history, an opened candidate and a candidate that was not opened"
+            )
         self._plan = EpochPlan(seed, partial(opened.plan, batch))
 
     def __len__(self) -> int:
-        """Batches an epoch."""
+        """Return the number of batches per epoch."""
         return len(self._plan)
 
     def batch(self, epoch: int, position: int) -> dict[str, Tensor]:
-        """The arguments of ``MatcherModule.forward``; each distinct text occurs once."""
+        """Return the arguments of ``MatcherModule.forward``; each distinct text occurs once."""
         rng = np.random.default_rng((self._seed, epoch, position))
         choices = [self._opened.draw(choice, rng) for choice in self._plan.batch(epoch, position)]
         texts = dict.fromkeys(text for match in choices for text in (*match[0], *match[1]))

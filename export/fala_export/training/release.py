@@ -1,4 +1,4 @@
-"""The release of a backbone's bundle: heads are fitted on the embeddings that a device has."""
+"""Make the release of a backbone's bundle, with a head fitted to the embeddings on a device."""
 
 from __future__ import annotations
 
@@ -39,19 +39,20 @@ def write_head(
     """Fit a head in closed form on a bundle's embeddings, and write the release.
 
     The head is fitted to all rows. Its figures are cross-fitted: each row is predicted by a head
-    that was fitted to two thirds of the documents, without its own.
+    that was fitted to two thirds of the documents, excluding the row's own.
 
     Args:
-        backbone: The bundle; a head in it is ignored.
+        backbone: The bundle; if it has a head, the head is ignored.
         rows: The public rows.
         out: The release; it may be ``backbone``.
-        seed: Seed of a training's division, kept in the details.
+        seed: Seed with which a training's rows were divided, for the details.
         lexical: Whether the head has a lexical view.
-        embedder: Embeds the texts; None keeps no embeddings.
-        details: More details of the training.
+        embedder: The embedder of the texts; None does not keep embeddings.
+        details: Further details of the training.
 
     Returns:
-        ``bundle``, ``name``, ``precision``, ``megabytes``, and the ``training``'s details.
+        A summary with ``bundle``, ``name``, ``precision``, ``megabytes``, and the ``training``'s
+        details.
 
     Raises:
         DataError: The rows cannot be used.
@@ -75,14 +76,14 @@ def write_head(
 def _cross_fitted(
     backbone: Backbone, head: Head, words: Mapping[str, Any], rows: Rows, embeddings: Embeddings
 ) -> dict[str, Any]:
-    """The figures of heads that were fitted without each row's document; none of too few rows."""
+    """Return figures of heads fitted without each row's document; empty if rows are too few."""
     examples, labels = [row.example for row in rows], [row.label for row in rows]
     penalties = TrainingRecord.read(words).penalties or None
     try:
         logits = logits_of_left_out(
             backbone, head, examples, labels, embeddings, penalties, progress
         )
-    except DataError:  # one document, or a label of one
+    except DataError:  # The rows have only one document, or a fold has only one label.
         return {}
     return {"frozen": measure_logits(head, rows, logits)}
 
@@ -90,16 +91,16 @@ def _cross_fitted(
 def write_words(
     release: Path, rows: Rows, out: Path, embedder: Embedder | None = None
 ) -> dict[str, Any]:
-    """Add words to the release of a trained backbone; see ``with_words``.
+    """Add n-grams to the release of a trained backbone; see ``with_words``.
 
     Args:
-        release: The release, as ``train`` writes it.
-        rows: The rows of its training.
-        out: The release with words; it may be ``release``.
-        embedder: Embeds the texts; None keeps no embeddings.
+        release: The release that ``train`` wrote.
+        rows: The rows of the release's training.
+        out: The release with n-grams; it may be ``release``.
+        embedder: The embedder of the texts; None does not keep embeddings.
 
     Returns:
-        As ``write_head``.
+        The summary that ``write_head`` returns.
 
     Raises:
         ExportError: The release's backbone was not trained on these rows, or the output cannot be
@@ -108,10 +109,12 @@ def write_words(
     bundle = Bundle.open(release)
     head, division = bundle.head(), training_division(bundle, rows)
     if head is None or division is None:
-        raise ExportError(f"{release}: its backbone was not trained on these rows")
+        raise ExportError(
+            f"{release}: its backbone was not trained on these rows; use the rows of its training"
+        )
     runs = bundle.backbone()
     measured = [*division.validation, *division.held_out]
-    # A classifier's words are fitted without embeddings.
+    # A classifier's n-grams are fitted without embeddings.
     fitted = rows_of_head(division.training) if head.task == MATCHING else []
     embeddings = embed_rows(runs, [*fitted, *measured], embedder, bundle.backbone_digest)
     head, words = with_words(head, runs, division, rows, embeddings)
@@ -128,14 +131,14 @@ def training_details(
     figures: Mapping[str, Any],
     **details: Any,  # noqa: ANN401
 ) -> dict[str, Any]:
-    """The manifest's ``training``, without times and dates, so that it is repeatable.
+    """Return the manifest's ``training``, without times and dates, so that it is reproducible.
 
     Args:
         method: What was trained, and how.
         rows: The public rows.
         division: The divided rows.
-        figures: On the held-out ones.
-        details: More details of the training.
+        figures: Figures of the model on the held-out rows.
+        details: Further details of the training.
     """
     parts = {
         "training": Rows.of(division.training),
@@ -166,14 +169,14 @@ def write_trained(
     """Write a bundle with a head as a release, with probes for devices.
 
     Args:
-        out: The release.
+        out: The release to write.
         bundle: The backbone's bundle.
-        backbone: The same backbone, loaded.
-        head: The head.
-        training: The manifest's details of it.
+        backbone: The bundle's backbone, loaded.
+        head: The head of the release.
+        training: The manifest's details about the training.
 
     Returns:
-        See ``write_head``.
+        The summary that ``write_head`` returns.
 
     Raises:
         ExportError: The output cannot be written.

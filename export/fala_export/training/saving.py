@@ -1,4 +1,4 @@
-"""Write a loaded or trained backbone: as a bundle, and as a model folder."""
+"""Write a loaded or trained backbone as a bundle and as a model folder."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ def export_learned(
 
     Args:
         source: The backbone.
-        rows: Some of their texts measure an encoder's parity; held-out ones if there are any.
-        out: The bundle; left alone when anything fails.
-        options: The export options; word vectors take only name and details from them.
+        rows: Rows, preferably held out; some of their texts measure an encoder's parity.
+        out: The bundle; not changed if anything fails.
+        options: The export options; word vectors use only name and details.
 
     Returns:
-        As ``pack`` or ``write_vectors``.
+        The summary of ``pack`` or ``write_vectors``.
 
     Raises:
-        ExportError: The backbone cannot be exported so, or the output cannot be written.
+        ExportError: The backbone cannot be exported with these options, or the output cannot be
+            written.
     """
     if not isinstance(source, WordLearner):
         return pack(convert(source, options, _some_examples(rows)), out)
@@ -49,14 +50,14 @@ def export_learned(
 
 
 def save_model(encoder: Encoder, folder: Path) -> None:
-    """Write a model folder, whole or not at all; an existing folder is replaced.
+    """Write a model folder completely or not at all, replacing an existing folder.
 
-    No folder has a form for several layers. A model that pools them is written with the mean of the
-    last one; loaded with the same pooling, it is the same model.
+    No folder can represent a pooling of several layers. A model that pools them is written with the
+    mean of the last layer; loaded with the same pooling, it is the same model.
 
     Args:
         encoder: The model.
-        folder: The folder.
+        folder: The folder to write.
     """
     if encoder.pooling == LAYERS:
         encoder = replace(encoder, model=encoder.module.pooled_by("mean"))

@@ -1,4 +1,4 @@
-"""Distinct texts as tokens, and batches of them with little padding."""
+"""Store distinct texts as tokens, and make batches of them with little padding."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from torch import Tensor
 from fala_export.embedding.tokens import pad
 from fala_export.training.backbones import TrainableBackbone
 
-_TOGETHER = 4096  # texts that are tokenized together
-_POOL = 50  # batches whose texts are sorted by length together: little padding, still random
+_TOGETHER = 4096  # Number of texts that are tokenized together.
+# Number of batches whose texts are sorted by length together, for little padding and random order.
+_POOL = 50
 
 
 class TextTokens:
-    """Distinct texts, whose tokens are made when a batch takes them.
+    """Distinct texts, which are tokenized when a batch needs them.
 
     Args:
         learner: The backbone.
-        texts: n distinct texts; they may lie on the disk.
+        texts: n distinct texts, which may be on the disk.
 
     Attributes:
-        lengths: Tokens of each text.
+        lengths: Number of tokens of each text.
     """
 
     def __init__(self, learner: TrainableBackbone, texts: Sequence[str]) -> None:
@@ -39,11 +40,11 @@ class TextTokens:
         return {text: position for position, text in enumerate(self._texts)}
 
     def ids(self, position: int) -> list[int]:
-        """The tokens of a text."""
+        """Return the tokens of a text."""
         return self._learner.token_ids([self._texts[position]])[0]
 
     def take(self, positions: Sequence[int]) -> dict[str, Tensor]:
-        """The ``ids`` and the ``mask`` of some texts."""
+        """Return the ``ids`` and the ``mask`` of some texts."""
         texts = [self._texts[position] for position in positions]
         ids, mask = pad(self._learner.token_ids(texts), self._learner.pad_id)
         return {"ids": ids, "mask": mask}
@@ -54,8 +55,8 @@ class EpochPlan:
 
     Args:
         seed: Seed of the order.
-        plan: Divides positions into batches at random, such as ``length_batches``.
-        most: Batches of an epoch, at most; None takes all.
+        plan: A function that divides positions into batches at random, such as ``length_batches``.
+        most: Most batches of an epoch; None uses all.
     """
 
     def __init__(
@@ -68,11 +69,11 @@ class EpochPlan:
         self._planned = (0, self._divided(0))
 
     def __len__(self) -> int:
-        """Batches an epoch."""
+        """Return the number of batches per epoch."""
         return len(self._planned[1])
 
     def batch(self, epoch: int, position: int) -> list[int]:
-        """The positions of one batch of an epoch."""
+        """Return the positions of one batch of an epoch."""
         if self._planned[0] != epoch:
             self._planned = (epoch, self._divided(epoch))
         return self._planned[1][position]
@@ -85,12 +86,12 @@ def length_batches(lengths: Sequence[int], batch: int, rng: np.random.Generator)
     """Divide texts at random into batches of similar length.
 
     Args:
-        lengths: Tokens of each text.
-        batch: Texts per batch.
-        rng: Draws the order.
+        lengths: Number of tokens of each text.
+        batch: Number of texts per batch.
+        rng: The random generator of the order.
 
     Returns:
-        The texts' positions, batch by batch.
+        The texts' positions, by batch.
     """
     order = rng.permutation(len(lengths)).tolist()
     batches: list[list[int]] = []

@@ -1,4 +1,4 @@
-"""Signed updates, the vendor's side: keys, a static repository, and signatures of single files."""
+"""Sign and publish updates: keys, a static repository, and signatures of single files."""
 
 from fala.base.errors import install_hint
 from fala_export.base.errors import ExportError

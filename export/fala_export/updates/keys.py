@@ -1,4 +1,4 @@
-"""Ed25519 keys as PEM files, and keyrings of signers."""
+"""Make and read Ed25519 keys as PEM files, and keep keyrings of signers."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from securesystemslib.signer import CryptoSigner
 from fala_export.base.errors import ExportError
 from fala_export.base.files import write_file
 
-#: The ending of a private key's file, and of the public half beside it.
+#: The extension of a private key's file, and of its public half in the same folder.
 PRIVATE, PUBLIC = ".pem", ".pub"
-# Bytes that are read of a file with a key, which has some hundred.
+# Bytes that are read from a key's file, which has a few hundred.
 _LONGEST_FILE = 1 << 16
 
 
 def make_key(path: Path, passphrase: bytes | None = None) -> Ed25519PrivateKey:
-    """Make a key: the private half as PEM, readable by its owner only, and the public half beside.
+    """Make a key: a PEM file that only its owner can read, and its public half next to it.
 
     Args:
-        path: File of the private half, which must not exist; the public half's ends in ``.pub``.
-        passphrase: Encrypts the private half.
+        path: File of the private half, which must not exist; the file of the public half ends in
+            ``.pub``.
+        passphrase: Passphrase that encrypts the private half.
 
     Raises:
         ExportError: The file exists.
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
     key = Ed25519PrivateKey.generate()
     encryption: serialization.KeySerializationEncryption = serialization.NoEncryption()
@@ -41,14 +42,18 @@ def make_key(path: Path, passphrase: bytes | None = None) -> Ed25519PrivateKey:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     public = path.with_suffix(PUBLIC)
     if path == public:
-        raise ExportError(f"{path}: {PUBLIC} is the ending of the public half; use {PRIVATE}")
+        raise ExportError(f"{path}: {PUBLIC} is the extension of the public half; use {PRIVATE}")
     if public.exists():
-        raise ExportError(f"{public}: exists already; a key is never overwritten")
+        raise ExportError(
+            f"{public}: already exists, and a key is never overwritten; choose another file"
+        )
     try:
         # The mode is set at creation, so that the file is never readable by others.
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError as error:
-        raise ExportError(f"{path}: exists already; a key is never overwritten") from error
+        raise ExportError(
+            f"{path}: already exists, and a key is never overwritten; choose another file"
+        ) from error
     with os.fdopen(handle, "wb") as stream:
         stream.write(pem)
         stream.flush()
@@ -64,8 +69,8 @@ def read_key(path: Path, passphrase: bytes | None = None) -> Ed25519PrivateKey:
     """Read a private key.
 
     Raises:
-        ExportError: It is not a private key, or the passphrase is wrong.
-        OSError: It cannot be read.
+        ExportError: The file is not a private key, or the passphrase is wrong.
+        OSError: The file cannot be read.
     """
     try:
         with path.open("rb") as stream:
@@ -73,7 +78,7 @@ def read_key(path: Path, passphrase: bytes | None = None) -> Ed25519PrivateKey:
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise ExportError(f"{path}: cannot be read as a private key: {error}") from error
     if not isinstance(key, Ed25519PrivateKey):
-        raise ExportError(f"{path}: not an Ed25519 key; make one with fala-export key")
+        raise ExportError(f"{path}: is not an Ed25519 key; make one with fala-export key")
     return key
 
 
@@ -94,8 +99,8 @@ class Keyring:
         """Read keys.
 
         Args:
-            paths: Files of keys, and folders of them.
-            passphrase: Decrypts the encrypted ones.
+            paths: Files of keys, and folders of such files.
+            passphrase: Passphrase that decrypts the encrypted keys.
 
         Raises:
             ExportError: A path does not exist.
@@ -103,17 +108,17 @@ class Keyring:
         ring = cls()
         for path in paths:
             if not path.exists():
-                raise ExportError(f"{path}: no such key, nor a folder of keys")
+                raise ExportError(f"{path}: there is no such key or folder of keys")
             files = sorted(path.glob(f"*{PRIVATE}")) if path.is_dir() else [path]
             for file in files:
                 ring.add_file(file, passphrase)
         return ring
 
     def add_file(self, file: Path, passphrase: bytes | None) -> None:
-        """Add a file's key; note a file that cannot be read."""
+        """Add a file's key, or record that the file cannot be read."""
         try:
             self.add(read_key(file, passphrase))
-        except ExportError as error:  # for example another role's, with another passphrase
+        except ExportError as error:  # The key may belong to another role, with another passphrase.
             self.unread.append(str(error))
 
     def add(self, key: Ed25519PrivateKey) -> CryptoSigner:
@@ -123,7 +128,7 @@ class Keyring:
         return signer
 
     def find(self, ids: Iterable[str]) -> list[CryptoSigner]:
-        """The available signers of some key ids."""
+        """Return the available signers among the given key ids."""
         return [self.signers[key_id] for key_id in ids if key_id in self.signers]
 
 
@@ -133,4 +138,4 @@ def _load(pem: bytes, passphrase: bytes | None) -> object:
     except TypeError:
         if not passphrase:
             raise
-        return serialization.load_pem_private_key(pem, None)  # the key is not encrypted
+        return serialization.load_pem_private_key(pem, None)  # The key is not encrypted.

@@ -1,4 +1,4 @@
-"""A vendor's operations on a repository: begin, publish, renew, rotate, delegate."""
+"""Change a vendor's repository: begin, publish, renew, rotate, delegate."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ from fala_export.updates.state import (
     sign_state,
 )
 
-#: Days for which a product's metadata are signed.
+#: Number of days for which a product's metadata are signed.
 _PRODUCT_DAYS = PERIODS[TARGETS]
 
-# A target's versions by the content of the releases, so that an old one is recognized.
+# A target's versions by the content of the releases, so that an old release is recognized.
 _HISTORY = "published"
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """The threshold of a role's signatures.
+    """The threshold for a role's signatures.
 
     Attributes:
         needed: Number of keys that must sign.
@@ -57,7 +57,7 @@ class Threshold:
     keys: int
 
 
-#: Two of three for the root, which then survives the loss or theft of one key.
+#: The root needs two of three keys, so it survives the loss or theft of one.
 THRESHOLDS = {
     ROOT: Threshold(2, 3), TARGETS: Threshold(1, 1), SNAPSHOT: Threshold(1, 1),
     TIMESTAMP: Threshold(1, 1),
@@ -73,24 +73,24 @@ def begin(
     periods: Mapping[str, int] | None = None,
     passphrase: bytes | None = None,
 ) -> dict[str, Any]:
-    """Begin a repository, with new keys.
+    """Begin a repository with new keys.
 
     Args:
-        folder: The repository, which does not exist or is empty.
+        folder: The repository, which must not exist or must be empty.
         keys: Folder for the private keys, outside the repository.
-        now: The time.
-        thresholds: By role; see ``THRESHOLDS``.
-        periods: Days for which a role's metadata are signed; see ``PERIODS``.
-        passphrase: Encrypts the keys.
+        now: The current time.
+        thresholds: Thresholds by role; see ``THRESHOLDS``.
+        periods: Number of days for which each role's metadata are signed; see ``PERIODS``.
+        passphrase: Passphrase that encrypts the keys.
 
     Returns:
-        The paths, and the state as of ``show_repository``.
+        The paths, and the state as ``show_repository`` returns it.
 
     Raises:
-        ExportError: The folder is not empty, or the keys' folder is inside it.
+        ExportError: The folder is not empty, or the folder of the keys is inside it.
     """
     if is_begun(folder):
-        raise ExportError(f"{folder}: not empty; a repository begins in a new folder")
+        raise ExportError(f"{folder}: is not empty, but a repository must begin in a new folder")
     _check_outside(folder, keys)
     state = new_state({**PERIODS, **(periods or {})})
     ring = Keyring()
@@ -110,8 +110,8 @@ def begin(
 
 
 def is_begun(folder: Path) -> bool:
-    """Whether a folder has a repository, or other files than a killed ``begin`` leaves."""
-    if (folder / METADATA / f"1.{ROOT}.json").exists():  # written last
+    """Return whether a folder has a repository, or files that a killed ``begin`` does not leave."""
+    if (folder / METADATA / f"1.{ROOT}.json").exists():  # This file is written last.
         return True
     own = {METADATA, TARGETS, LOCK}
     return folder.exists() and any(file.name not in own for file in folder.iterdir())
@@ -129,36 +129,39 @@ def publish(
 ) -> dict[str, Any]:
     """Make a release the newest of its product.
 
-    Where a bundle has no product or no version, the published copy has them. Devices install the
+    If a bundle has no product or version, they are added to the published copy. Devices install the
     newest version, so an old release that is published again by mistake would replace its
-    successor: that needs ``republish``.
+    successor; this needs ``republish``.
 
     Args:
         folder: The repository.
         bundle: The release.
-        keys: Of the product (or of the targets), of the snapshot and of the timestamp.
-        now: The time.
-        product: None takes the bundle's, or ``DEFAULT_PRODUCT``.
-        version: None takes the bundle's, or the next one.
-        republish: Publish a release that is in the repository already, or is older than the newest
-            one; where its own version is too low, the copy has the next one.
+        keys: Keys of the product (or of the targets), of the snapshot and of the timestamp.
+        now: The current time.
+        product: The release's product; if None, the bundle's, or ``DEFAULT_PRODUCT``.
+        version: The release's version; if None, the bundle's, or the next one.
+        republish: Publish a release that is already in the repository, or is older than the newest
+            one; if its own version is too low, the copy gets the next version.
 
     Returns:
-        The published file and version, and the state as of ``show_repository``.
+        The published file and version, and the state as ``show_repository`` returns it.
 
     Raises:
-        ExportError: It is not a release, is of another product, is published already, or is not
-            newer than the published one; or keys are missing.
+        ExportError: The bundle is not a release, belongs to another product, is already published,
+            or is not newer than the published one; or keys are missing.
         BundleError: The bundle cannot be trusted.
     """
     opened = Bundle.open(bundle)
     check_room(bundle.stat().st_size, folder)
     manifest = opened.manifest
     if manifest.task is None:
-        raise ExportError(f"{bundle}: a backbone without a head, which no device can install")
+        raise ExportError(
+            f"{bundle}: is a backbone without a head, which no device can install; add a head "
+            "with fala-export train"
+        )
     product_name = _product(product or manifest.product or DEFAULT_PRODUCT)
     if manifest.product not in (None, product_name):
-        raise ExportError(f"{bundle}: a release of {manifest.product}, not of {product_name}")
+        raise ExportError(f"{bundle}: is a release of {manifest.product}, not of {product_name}")
     if version is not None and manifest.version not in (None, version) and not republish:
         raise ExportError(f"{bundle}: is version {manifest.version}, not {version}")
     with repository.locked(folder), temporary_folder() as scratch:
@@ -173,8 +176,8 @@ def publish(
             number = max(number, last + 1)
         elif version <= last:
             raise ExportError(
-                f"--version {version}: version {last} of {product_name} is published, and devices "
-                "take only newer versions"
+                f"--version {version}: version {last} of {product_name} is published, and "
+                "devices install only newer versions"
             )
         source = bundle
         if (manifest.product, manifest.version) != (product_name, number):
@@ -207,10 +210,10 @@ def _check_new(
     published: tuple[str, TargetFile] | None,
     number: int,
 ) -> None:
-    """Check that a release is newer than all of its product.
+    """Check that a release is newer than all other releases of its product.
 
     Raises:
-        ExportError: It is published already, or is older than the newest one.
+        ExportError: The release is already published, or is older than the newest one.
     """
     if published is None:
         return
@@ -220,7 +223,7 @@ def _check_new(
     if (before := _history(target).get(_content(opened))) is not None:
         newest = "the newest one" if before == last else f"and version {last} is the newest"
         raise ExportError(
-            f"{bundle}: is in {folder} already, as version {before} of {product}, {newest}; "
+            f"{bundle}: is already in {folder}, as version {before} of {product}, {newest}; "
             f"{remedy}"
         )
     if number <= last:
@@ -234,7 +237,7 @@ def _check_new(
 
 
 def _replaces(newer: Bundle, older: Bundle) -> bool:
-    """Whether a release leads devices away from another one's backbone, and none leads back."""
+    """Return whether a release leads devices away from another's backbone, and none back."""
     one, other = newer.backbone_digest, older.backbone_digest
     return one != other and other in newer.bridges() and one not in older.bridges()
 
@@ -252,13 +255,13 @@ def check_publishing(
     """Check before the work on a release that ``publish_or_begin`` can publish it.
 
     Args:
-        folder: The repository; where there is none, it will be begun.
-        keys: Files of keys, and folders of them.
-        passphrase: Of the keys.
-        now: The time.
-        product: The release's; None for ``DEFAULT_PRODUCT``.
-        version: The release's; None takes the next one.
-        republish: See ``publish``.
+        folder: The repository; if it does not exist, it will be begun.
+        keys: Files of keys, and folders of such files.
+        passphrase: Passphrase of the keys.
+        now: The current time.
+        product: The release's product; None for ``DEFAULT_PRODUCT``.
+        version: The release's version; None uses the next one.
+        republish: Whether a published or older release may be published; see ``publish``.
 
     Raises:
         ExportError: Keys are missing, or a newer version is published.
@@ -278,7 +281,7 @@ def check_publishing(
 
 def _not_newer(release: str, product: str, last: int) -> ExportError:
     return ExportError(
-        f"{release} of {product}, and version {last} is published; devices take only newer "
+        f"{release} of {product}, but version {last} is published; devices install only newer "
         f"versions, and --republish publishes it as version {last + 1}"
     )
 
@@ -292,22 +295,23 @@ def publish_or_begin(
     *,
     republish: bool = False,
 ) -> dict[str, Any]:
-    """Publish a release unless it is published, in a repository that is begun where missing.
+    """Publish a release unless it is published, in a repository that is begun if it does not exist.
 
     Args:
-        folder: The repository; where there is none, new keys go to the first of ``keys``.
+        folder: The repository; if it does not exist, new keys go to the first of ``keys``.
         bundle: The release.
-        keys: Files of keys, and folders of them.
-        passphrase: Of the keys.
-        now: The time.
-        republish: Publish a release that is published already as the newest version.
+        keys: Files of keys, and folders of such files.
+        passphrase: Passphrase of the keys.
+        now: The current time.
+        republish: Publish a release that is already published as the newest version.
 
     Returns:
-        As ``publish``; for a release that is published already, its repository, product and
+        The summary of ``publish``; if the release is already published, its repository, product and
         version, and the ``newest`` version.
 
     Raises:
-        ExportError: See ``begin`` and ``publish``.
+        ExportError: The repository cannot be begun or the release cannot be published; see
+            ``begin`` and ``publish``.
     """
     if not is_begun(folder):
         begin(folder, keys[0], now, passphrase=passphrase)
@@ -318,7 +322,7 @@ def publish_or_begin(
 
 
 def published_before(folder: Path, bundle: Path) -> dict[str, Any] | None:
-    """The version as which a release was published, and the newest one; None if it was not."""
+    """Return a release's published version and the newest one; None if it is not published."""
     if not is_begun(folder):
         return None
     opened = Bundle.open(bundle)
@@ -332,7 +336,7 @@ def published_before(folder: Path, bundle: Path) -> dict[str, Any] | None:
 
 
 def _content(bundle: Bundle) -> str:
-    """The identity of a release, by whatever version it is published."""
+    """Return the identity of a release, whatever version it is published as."""
     details = {
         key: value
         for key, value in bundle.manifest.details.items()
@@ -342,7 +346,7 @@ def _content(bundle: Bundle) -> str:
 
 
 def _history(target: TargetFile) -> Mapping[str, int]:
-    """The version of every release of a product, by its content; see ``publish``."""
+    """Return the version of every release of a product, by its content; see ``publish``."""
     custom = target.custom
     history = custom.get(_HISTORY) if isinstance(custom, dict) else None
     return history if isinstance(history, dict) else {}
@@ -351,17 +355,17 @@ def _history(target: TargetFile) -> Mapping[str, int]:
 def renew(
     folder: Path, keys: Keyring, now: datetime, roles: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """Sign metadata again, for another period.
+    """Sign metadata again for another period.
 
     Args:
         folder: The repository.
         keys: The available keys.
-        now: The time.
-        roles: Roles to renew, with the roles that name them; none renews the timestamp, and every
-            role that has less than half of its period left and whose keys are available.
+        now: The current time.
+        roles: Roles to renew, with the roles that name them. If empty, the timestamp is renewed,
+            and every role that has less than half of its period left and whose keys are available.
 
     Returns:
-        The renewed roles, and the state as of ``show_repository``.
+        The renewed roles, and the state as ``show_repository`` returns it.
 
     Raises:
         ExportError: Keys are missing.
@@ -387,22 +391,22 @@ def rotate_key(
     threshold: Threshold | None = None,
     passphrase: bytes | None = None,
 ) -> dict[str, Any]:
-    """Give a role new keys; devices reject the old ones once they have the new root.
+    """Give a role new keys; devices reject the old keys once they have the new root.
 
     The available old and new keys both sign, so that every device has metadata that it accepts.
 
     Args:
         folder: The repository.
-        role: The root, another role, or a product with keys of its own.
-        keys: The available keys: as many old ones of the root as its threshold; the role's old
-            ones, unless they are lost.
+        role: The root, another role, or a product with its own keys.
+        keys: The available keys: as many old keys of the root as its threshold, and the role's old
+            keys, unless they are lost.
         new_keys: Folder for the new private keys.
-        now: The time.
-        threshold: None keeps the role's.
-        passphrase: Encrypts the new keys.
+        now: The current time.
+        threshold: The new threshold; None keeps the role's threshold.
+        passphrase: Passphrase that encrypts the new keys.
 
     Returns:
-        The rotated role, and the state as of ``show_repository``.
+        The rotated role, and the state as ``show_repository`` returns it.
 
     Raises:
         ExportError: Keys are missing.
@@ -411,7 +415,7 @@ def rotate_key(
     with repository.locked(folder):
         state = repository.load_repository(folder)
         before = deepcopy(state)
-        _ = state[role]  # raises where there is no such role
+        _ = state[role]  # This raises an error if there is no such role.
         old = state.delegate(role)
         new_threshold = threshold or Threshold(old.threshold, len(old.keyids))
         files = _new_keys(state, role, new_threshold, new_keys, passphrase, keys)
@@ -419,7 +423,7 @@ def rotate_key(
             roles = [role, TARGETS] if role in state.products else [role, ROOT]
             metadata = sign_state(state, roles, keys, now, before)
         except ExportError:
-            for file in files:  # no role has these keys
+            for file in files:  # No role has these keys.
                 file.unlink()
                 file.with_suffix(PUBLIC).unlink()
             raise
@@ -438,22 +442,22 @@ def delegate(
     threshold: Threshold | None = None,
     passphrase: bytes | None = None,
 ) -> dict[str, Any]:
-    """Give a product keys of its own, which sign its releases only.
+    """Give a product its own keys, which sign only its releases.
 
     Args:
         folder: The repository.
         product: The product.
-        keys: Of the targets, the snapshot and the timestamp.
+        keys: Keys of the targets, the snapshot and the timestamp.
         new_keys: Folder for the new private keys.
-        now: The time.
-        threshold: None is one of one.
-        passphrase: Encrypts the new keys.
+        now: The current time.
+        threshold: The product's threshold; None is one of one.
+        passphrase: Passphrase that encrypts the new keys.
 
     Returns:
-        The product, and the state as of ``show_repository``.
+        The product, and the state as ``show_repository`` returns it.
 
     Raises:
-        ExportError: It has its own already, or keys are missing.
+        ExportError: The product already has its own keys, or keys are missing.
     """
     _check_outside(folder, new_keys)
     with repository.locked(folder):
@@ -466,7 +470,7 @@ def delegate(
 
 
 def show_repository(state: RepositoryState, now: datetime) -> dict[str, Any]:
-    """A repository's roles and releases, in plain values."""
+    """Return a repository's roles and releases as plain values."""
     roles = {}
     for role in (*TOP_ROLES, *state.products):
         signed, keys = state[role].signed, state.delegate(role)
@@ -519,7 +523,7 @@ def _due(state: RepositoryState, keys: Keyring, now: datetime) -> list[str]:
 
 
 def _version(target: TargetFile) -> int:
-    """The version of a published release; 0 for a target without one."""
+    """Return the version of a published release; 0 for a target without one."""
     custom = target.custom
     version = custom.get("version") if isinstance(custom, dict) else None
     return version if isinstance(version, int) else 0
@@ -527,10 +531,12 @@ def _version(target: TargetFile) -> int:
 
 def _product(name: str) -> str:
     if not PRODUCT.fullmatch(name):
-        raise ExportError(f"{name!r:.80}: a product's name is of a-z, 0-9, - and _")
+        raise ExportError(f"{name!r:.80}: a product's name must consist of a-z, 0-9, - and _")
     return name
 
 
 def _check_outside(folder: Path, keys: Path) -> None:
     if keys.resolve() == folder.resolve() or folder.resolve() in keys.resolve().parents:
-        raise ExportError(f"{keys}: is inside the repository, which everybody can read")
+        raise ExportError(
+            f"{keys}: is inside the repository, which everybody can read; choose another folder"
+        )

@@ -1,11 +1,11 @@
-"""A vendor's repository as files, which any static web server can serve.
+"""Read and write a vendor's repository as files, which any static web server can serve.
 
     metadata/N.root.json  N.snapshot.json  N.targets.json  N.PRODUCT.json  timestamp.json
     targets/PRODUCT/SHA256.release.fala
 
 Files are only added, except ``timestamp.json``, which names the others. It is written after them,
-and a new root after all metadata that its keys have signed: a process that is killed midway leaves
-a valid repository.
+and a new root is written after all metadata that its keys have signed. A process that is killed
+midway therefore leaves a valid repository.
 """
 
 from __future__ import annotations
@@ -40,22 +40,26 @@ def locked(folder: Path) -> Iterator[None]:
     """Lock a repository against other writers.
 
     Raises:
-        ExportError: Another process holds the lock, or there is no such folder.
+        ExportError: Another process holds the lock, or the folder does not exist.
     """
     if not folder.is_dir():
-        raise ExportError(f"{folder}: no such repository; fala-export repository begin makes one")
+        raise ExportError(
+            f"{folder}: there is no such repository; make one with fala-export repository begin"
+        )
     try:
         with FileLock(folder / LOCK, timeout=0):
             yield
     except Timeout as error:
-        raise ExportError(f"{folder}: another process is publishing in it") from error
+        raise ExportError(
+            f"{folder}: another process is publishing in it; try again later"
+        ) from error
 
 
 def load_repository(folder: Path) -> RepositoryState:
     """Read a repository, and check its signatures.
 
     Raises:
-        ExportError: There is none, a file is missing, or a signature is wrong.
+        ExportError: The repository does not exist, a file is missing, or a signature is wrong.
     """
     try:
         root = newest_root(folder)
@@ -69,15 +73,15 @@ def load_repository(folder: Path) -> RepositoryState:
         state = RepositoryState(root, timestamp, snapshot, targets)
         check_state(state)
     except (RepositoryError, StorageError, ValueError, KeyError) as error:
-        raise ExportError(f"{folder}: not a whole repository: {error}") from error
+        raise ExportError(f"{folder}: is not a complete repository: {error}") from error
     return state
 
 
 def newest_root(folder: Path) -> Metadata[Root]:
-    """The last root of the chain from the first, each signed by the one before it.
+    """Return the last root of the chain from the first, each signed by the root before it.
 
     Raises:
-        RepositoryError: There is none, or the chain is broken.
+        RepositoryError: There is no root, or the chain is broken.
     """
     root: Metadata[Root] = _read(folder, f"1.{ROOT}.json")
     while (folder / METADATA / f"{root.signed.version + 1}.{ROOT}.json").exists():
@@ -95,11 +99,11 @@ def write_repository(
     Args:
         folder: The repository.
         state: The repository's state.
-        metadata: By role, in the order of writing; see ``state.sign``.
-        root_first: Write the root first, where its old keys have signed nothing else.
+        metadata: Metadata by role, in the order of writing; see ``state.sign``.
+        root_first: Write the root first, if its old keys have signed nothing else.
 
     Raises:
-        ExportError: They cannot be written.
+        ExportError: The metadata cannot be written.
     """
     roles = list(metadata)
     if root_first and ROOT in metadata:

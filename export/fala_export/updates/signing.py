@@ -1,4 +1,4 @@
-"""Signatures of single files; see ``fala.bundle.signature``."""
+"""Sign single files; see ``fala.bundle.signature``."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from fala_export.updates.keys import read_key
 
 
 def sign_file(bundle: Path, key: Path, passphrase: bytes | None = None) -> dict[str, Any]:
-    """Write a bundle's signature beside it.
+    """Write a bundle's signature next to it.
 
     Args:
         bundle: The release, which is verified first.
         key: The private key's file.
-        passphrase: Decrypts the key.
+        passphrase: Passphrase that decrypts the key.
 
     Returns:
-        The paths, the public key, product and version.
+        The paths, the public key, the product and the version.
 
     Raises:
         BundleError: The bundle cannot be trusted.
@@ -42,10 +42,10 @@ def sign_file(bundle: Path, key: Path, passphrase: bytes | None = None) -> dict[
 
 
 def _signature_file(public_key: bytes, signature: bytes) -> bytes:
-    """The content of a signature's file.
+    """Return the content of a signature's file.
 
     Args:
-        public_key: The signing key's public half, 32 bytes.
+        public_key: The public half of the signing key, 32 bytes.
         signature: The signature of ``message_of``, 64 bytes.
     """
     content = {"format": FORMAT, "key": public_key.hex(), "signature": signature.hex()}

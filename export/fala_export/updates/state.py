@@ -1,4 +1,4 @@
-"""The metadata of a repository in memory, with keys, thresholds and periods."""
+"""Hold the metadata of a repository in memory, with keys, thresholds and periods."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from fala_export.updates.keys import Keyring
 ROOT, TARGETS, SNAPSHOT, TIMESTAMP = "root", "targets", "snapshot", "timestamp"
 TOP_ROLES = (ROOT, TARGETS, SNAPSHOT, TIMESTAMP)
 
-#: Default days for which a role's metadata are signed.
+#: Default number of days for which a role's metadata are signed.
 PERIODS = {ROOT: 365, TARGETS: 365, SNAPSHOT: 30, TIMESTAMP: 7}
 
-# In the metadata of each role, so that a renewal keeps its period.
+# Stored in the metadata of each role, so that a renewal keeps its period.
 _PERIOD = "x-fala-days"
 
 
@@ -40,10 +40,10 @@ class RepositoryState:
     """All metadata of a repository.
 
     Attributes:
-        root: Lists the keys of every role.
-        timestamp: Names the snapshot.
-        snapshot: Names all targets' metadata.
-        targets: By role: ``"targets"``, and every product with keys of its own.
+        root: Metadata that list the keys of every role.
+        timestamp: Metadata that name the snapshot.
+        snapshot: Metadata that name all targets' metadata.
+        targets: Metadata by role: ``"targets"``, and every product with its own keys.
     """
 
     root: Metadata[Root]
@@ -52,38 +52,38 @@ class RepositoryState:
     targets: dict[str, Metadata[Targets]]
 
     def __getitem__(self, role: str) -> Metadata[Any]:
-        """A role's metadata."""
+        """Return a role's metadata."""
         if role in self.targets:
             return self.targets[role]
         if role in (ROOT, SNAPSHOT, TIMESTAMP):
             metadata: Metadata[Any] = getattr(self, role)
             return metadata
         raise ExportError(
-            f"there is no role {role}; there are {', '.join((*TOP_ROLES, *self.products))}"
+            f"there is no role {role}; the roles are {', '.join((*TOP_ROLES, *self.products))}"
         )
 
     @property
     def products(self) -> list[str]:
-        """Products that have keys of their own."""
+        """Products that have their own keys."""
         return [role for role in self.targets if role != TARGETS]
 
     def delegator(self, role: str) -> Root | Targets:
-        """The metadata that list a role's keys."""
+        """Return the metadata that list a role's keys."""
         return self.targets[TARGETS].signed if role in self.products else self.root.signed
 
     def delegate(self, role: str) -> Role:
-        """The keys and the threshold of a role."""
+        """Return the keys and the threshold of a role."""
         return self.delegator(role).get_delegated_role(role)
 
     def verifies(self, role: str, metadata: Metadata[Any]) -> bool:
-        """Whether metadata have the signatures that a role needs."""
+        """Return whether metadata have the signatures that a role needs."""
         result = self.delegator(role).get_verification_result(
             role, metadata.signed_bytes, metadata.signatures
         )
         return bool(result.verified)
 
     def release(self, path: str) -> tuple[str, TargetFile] | None:
-        """The role that lists a target, and the target; None where no role does."""
+        """Return the role that lists a target, and the target; None if no role does."""
         for role, metadata in self.targets.items():
             if path in metadata.signed.targets:
                 return role, metadata.signed.targets[path]
@@ -91,7 +91,7 @@ class RepositoryState:
 
 
 def new_state(periods: dict[str, int]) -> RepositoryState:
-    """Metadata without targets and keys."""
+    """Return metadata without targets and keys."""
     state = RepositoryState(
         Metadata(Root(consistent_snapshot=True)),
         Metadata(Timestamp()),
@@ -110,7 +110,7 @@ def set_period(metadata: Metadata[Any], days: int) -> None:
 
 
 def period_of(metadata: Metadata[Any]) -> int:
-    """For how many days metadata are signed."""
+    """Return the number of days for which metadata are signed."""
     return int(metadata.signed.unrecognized_fields.get(_PERIOD, PERIODS.get(metadata.signed.type)))
 
 
@@ -118,7 +118,7 @@ def set_keys(state: RepositoryState, role: str, keys: Keyring, threshold: int) -
     """Replace the keys that sign for a role.
 
     Raises:
-        ExportError: The threshold is more than there are keys.
+        ExportError: The threshold is larger than the number of keys.
     """
     if not 1 <= threshold <= len(keys.signers):
         raise ExportError(f"{role}: {threshold} of {counted(len(keys.signers), 'key')} cannot sign")
@@ -131,16 +131,16 @@ def set_keys(state: RepositoryState, role: str, keys: Keyring, threshold: int) -
 
 
 def add_product_role(state: RepositoryState, product: str, days: int) -> None:
-    """Delegate a product to keys of its own, and move its releases there.
+    """Delegate a product to its own keys, and move its releases there.
 
     Raises:
-        ExportError: It has such keys already, or its name is a role's.
+        ExportError: The product already has its own keys, or its name is a role's.
     """
     top = state.targets[TARGETS].signed
     if product in TOP_ROLES:
-        raise ExportError(f"{product}: the name of a role, which no product can have")
+        raise ExportError(f"{product}: is the name of a role, which no product can have")
     if product in state.targets:
-        raise ExportError(f"{product}: has keys of its own already; rotate them")
+        raise ExportError(f"{product}: already has its own keys; rotate them")
     if top.delegations is None:
         top.delegations = Delegations(keys={}, roles={})
     roles = top.delegations.roles
@@ -162,18 +162,18 @@ def sign_state(
     now: datetime,
     before: RepositoryState | None = None,
 ) -> dict[str, bytes]:
-    """Sign the next version of some roles' metadata, and of those that name them.
+    """Sign the next version of some roles' metadata, and of the metadata that name them.
 
     Args:
-        state: Holds the new content; its versions, times and signatures are set here.
+        state: The state with the new content; its versions, times and signatures are set here.
         roles: The changed roles.
         keys: The available keys.
-        now: The time from which metadata are valid.
-        before: The state before the keys changed: its available keys sign, too, so that clients
+        now: The current time, from which metadata are valid.
+        before: The state before the keys changed. Its available keys also sign, so that clients
             without the new root accept the metadata.
 
     Returns:
-        The metadata to write, by role, in the order of writing: the root last.
+        The metadata to write, by role, in the order of writing; the root is last.
 
     Raises:
         ExportError: Keys are missing.
@@ -212,7 +212,7 @@ def sign_state(
 def _meta(metadata: Metadata[Any], data: bytes | None, old: MetaFile | None) -> MetaFile:
     if data is None:
         if old is None:
-            raise ExportError("metadata without an entry in the snapshot")
+            raise ExportError("the metadata have no entry in the snapshot")
         return old
     return MetaFile.from_data(metadata.signed.version, data, ["sha256"])
 
@@ -232,7 +232,7 @@ def _check_signed(
         old = " and as many of its old keys" if role == ROOT and before is not None else ""
         raise ExportError(
             f"{needed.threshold} of the {counted(len(needed.keyids), 'key')} of role {role}{old} "
-            f"must sign; {len(metadata.signatures)} did: name them with --key{unread}"
+            f"must sign, but {len(metadata.signatures)} did; name the keys with --key{unread}"
         )
 
 

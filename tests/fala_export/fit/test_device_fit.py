@@ -36,7 +36,7 @@ def test_a_personal_model_from_embeddings_is_the_devices_fit():
     [
         ({"labels": np.full(40, np.nan)}, "neither an old logit nor a label"),
         ({"labels": np.ones((40, 2))}, r"labels must be of shape \(40, 1\), not \(40, 2\)"),
-        ({"logits": np.ones(39)}, r"logits of shape \(40, 1\) expected"),
+        ({"logits": np.ones(39)}, r"logits must be of shape \(40, 1\)"),
         ({"logits": ["many"] * 40}, "logits must be numbers"),
         ({"logits": np.full(40, np.inf)}, "infinite"),
     ],
@@ -48,5 +48,5 @@ def test_wrong_evidence_is_named(options, match):
 
 @pytest.mark.parametrize("inputs", [np.ones((4, 5), "f4"), np.ones(6, "f4")])
 def test_inputs_of_another_shape_are_named(inputs):
-    with pytest.raises(DataError, match=r"inputs of shape \(n, 6\) expected"):
+    with pytest.raises(DataError, match=r"inputs must be of shape \(n, 6\)"):
         fit_personal(HEAD, inputs, labels=np.ones(len(inputs)))

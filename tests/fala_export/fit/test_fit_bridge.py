@@ -78,7 +78,7 @@ def test_the_explained_variance_is_that_of_held_out_texts():
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (np.ones((14, 10)), np.ones((14, 3)), "14 distinct public texts are too few.*takes 15"),
+        (np.ones((14, 10)), np.ones((14, 3)), "14 distinct public texts are too few.*needs 15"),
         (
             np.zeros((50, 4)),
             np.eye(50),

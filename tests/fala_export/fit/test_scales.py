@@ -248,7 +248,10 @@ def test_a_release_gets_scales(folder, monkeypatch):
         assert all(np.isclose(step, MULTIPLES).any() for step in steps)
     first = path.read_bytes()
     shown = works(*command).stdout
-    assert "scales of a device's fit, by number of labels:\n    from 10   weights " in shown
+    assert (
+        "scales (prior variances) of a device's fit, by number of labels:\n    from 10   weights "
+        in shown
+    )
     assert "chosen on 22 of 22 annotators" in shown
     assert path.read_bytes() == first
 

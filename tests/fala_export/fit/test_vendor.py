@@ -137,7 +137,7 @@ FOUR = np.eye(4) + 1
         (FOUR.astype(str), [0, 1, 0, 1], {}, "vectors must be a NumPy array of numbers"),
         (FOUR.tolist(), [0, 1, 0, 1], {}, "for a NumPy array of vectors"),
         (FOUR, [0, 1, 0.5, 1], {}, "the label of example 2 is 0.5; for ratings pass rating="),
-        (FOUR, [0, None, 0, 1], {}, "that of example 1 is None"),
+        (FOUR, [0, None, 0, 1], {}, "the label of example 1 is None"),
         (FOUR, [1, 2, 3, 4], {"rating": (1, 5), "exclusive": False}, "not both"),
     ],
 )

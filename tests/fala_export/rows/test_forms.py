@@ -342,7 +342,7 @@ def office(*names):
         (b'{"text": ["secret"], "label": []}', "columns differ in length"),
         (b"this is my secret text,1,u5\nb,0,u6\n", "looks like a row of texts"),
         (b"my secret,yes\nb,no\n", "its columns are yes, 1 with blanks"),
-        (b"text,label,label\nsecret,1,1\n", "several columns 'label'"),
+        (b"text,label,label\nsecret,1,1\n", "several columns are named 'label'"),
         (b'text,label\nb,1\n"secret,1\nc,0\n', "line 3: is not a valid row .*unexpected end"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",  # bytes of gzip have a time

@@ -1,12 +1,13 @@
-"""The bottleneck, its sites in a transformer, and the other trained parameters.
+"""Define the bottleneck, its sites in a transformer, and the other trained parameters.
 
-Houlsby et al., "Parameter-Efficient Transfer Learning for NLP", ICML 2019, section 2.1: two in each
-layer, on a sub-layer's output, before the sum with its input. Every number is as in the
-``adapters`` library's ``DoubleSeqBnConfig(init_weights="houlsby")``, whose model cannot be traced.
+The design follows Houlsby et al., "Parameter-Efficient Transfer Learning for NLP", ICML 2019,
+section 2.1: each layer has two bottlenecks, on the outputs of its sub-layers before the sums with
+their inputs. Every number is as in the ``adapters`` library's
+``DoubleSeqBnConfig(init_weights="houlsby")``, whose model cannot be traced.
 
 The paper's adapters belong to one layer. Models whose layers share their weights (ALBERT) are
-refused: an adapter inside the shared layer, which the ``adapters`` library trains, is applied by
-every layer, and is neither the paper's model nor of its size.
+rejected: an adapter inside the shared layer, as the ``adapters`` library trains it, is applied by
+every layer, so it is neither the paper's model nor of its size.
 """
 
 from __future__ import annotations
@@ -36,18 +37,18 @@ _ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "silu": functional.silu,
     "gelu": functional.gelu,
 }
-_ENDS = 2.0  # truncation of the initial weights' normal distribution, in deviations
+_ENDS = 2.0  # Truncation of the initial weights' normal distribution, in standard deviations.
 
 
 class Bottleneck(nn.Module):
     """a(z) = z + f(z D + c) U + b: 2 m d + d + m parameters, nearly the identity at first.
 
     Args:
-        dimension: d, of the states.
-        size: m, of the bottleneck.
-        scale: Deviation of the initial weights, truncated at two deviations; biases are 0.
-        generator: Draws the weights; None is torch's global one.
-        activation: f, "silu" or "gelu".
+        dimension: Dimension d of the states.
+        size: Dimension m of the bottleneck.
+        scale: Standard deviation of the initial weights, truncated at two deviations; biases are 0.
+        generator: Generator of the weights; None uses torch's global generator.
+        activation: The activation f, "silu" or "gelu".
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Bottleneck(nn.Module):
             nn.init.zeros_(layer.bias)
 
     def forward(self, states: Tensor) -> Tensor:
-        """States of the same shape, (..., d)."""
+        """Return states of the same shape, (..., d)."""
         changes: Tensor = self.up(self._activation(self.down(states)))
         return states + changes
 
@@ -78,10 +79,10 @@ class Site:
     """The site of an adapter.
 
     Attributes:
-        layer: Counted from 0.
-        place: One of ``PLACES``.
+        layer: Number of the layer, counted from 0.
+        place: Sub-layer of the adapter, one of ``PLACES``.
         bottleneck: The adapter.
-        norm: The layer's normalization of the following sum, which is trained, too.
+        norm: The layer's normalization of the following sum, which is also trained.
     """
 
     layer: int
@@ -91,7 +92,7 @@ class Site:
 
     @property
     def name(self) -> str:
-        """Prefix of the names of its inputs in a backbone's graph."""
+        """The prefix of the names of the site's inputs in a backbone's graph."""
         return f"adapter.{self.layer}.{self.place}"
 
 
@@ -103,20 +104,20 @@ def insert_adapters(
     seed: int | None = 0,
     activation: Activation = "silu",
 ) -> list[Site]:
-    """Put new adapters into a transformer, in place.
+    """Insert new adapters into a transformer, in place.
 
     Args:
         transformer: An encoder of the BERT family.
-        size: m, of all bottlenecks.
-        scale: Deviation of the initial weights.
-        seed: Seed of the initial weights; None draws from torch's global generator.
-        activation: Of all bottlenecks; a device's graph has "silu".
+        size: Dimension m of all bottlenecks.
+        scale: Standard deviation of the initial weights.
+        seed: Seed of the initial weights; None uses torch's global generator.
+        activation: Activation of all bottlenecks; a device's graph supports "silu".
 
     Returns:
         The sites, layer by layer.
 
     Raises:
-        ExportError: Its layers have an unknown form, or share their weights.
+        ExportError: The transformer's layers have an unsupported form, or share their weights.
     """
     generator = None if seed is None else torch.Generator().manual_seed(seed)
     sites = []
@@ -129,19 +130,19 @@ def insert_adapters(
 
 
 def site_norms(transformer: PreTrainedModel) -> list[nn.LayerNorm]:
-    """The normalizations after the sub-layers, layer by layer; see ``insert_adapters``."""
+    """Return the normalizations after the sub-layers, layer by layer; see ``insert_adapters``."""
     return [norm for norm, *_ in _sublayers(transformer)]
 
 
 def _sublayers(transformer: PreTrainedModel) -> list[tuple[nn.LayerNorm, nn.Module, str]]:
-    """Every sub-layer's normalization, and the module and the child's name of its summand."""
+    """Return every sub-layer's normalization, with the module and child name of its summand."""
     sublayers = list(_by_structure(transformer))
     layers = int(transformer.config.num_hidden_layers)
     if len(sublayers) != len(PLACES) * layers:
         raise ExportError(
             f"{with_article(transformer.config.model_type)} model of {counted(layers, 'layer')} "
-            f"has {counted(len(sublayers), 'place')} for adapters, not {len(PLACES) * layers}: its "
-            "layers share their weights, or are of another form than BERT's"
+            f"must have {len(PLACES) * layers} places for adapters, not {len(sublayers)}; its "
+            "layers share their weights, or have another form than BERT's"
         )
     return sublayers
 
@@ -151,29 +152,28 @@ def _by_structure(transformer: nn.Module) -> Iterator[tuple[nn.LayerNorm, nn.Mod
         children = dict(module.named_children())
         embeds = any(isinstance(child, nn.Embedding) for child in children.values())
         norm = children.get("LayerNorm")
-        # LayerNorm(x + dropout(dense(h))), with the dense in the block or in its attention.
+        # This is LayerNorm(x + dropout(dense(h))), with the dense layer in the block or in its
+        # attention.
         if isinstance(norm, nn.LayerNorm) and "dropout" in children and not embeds:
             if {"dense", "attn"} & set(children):
                 yield norm, module, "dropout"
         elif {"sa_layer_norm", "output_layer_norm", "ffn", "attention"} <= set(children):
-            # DistilBERT's, with the sums in the layer itself.
+            # This is DistilBERT's form, with the sums in the layer itself.
             yield _norm(children["sa_layer_norm"]), children["attention"], "out_lin"
             yield _norm(children["output_layer_norm"]), children["ffn"], "dropout"
 
 
 def _norm(module: nn.Module) -> nn.LayerNorm:
     if not isinstance(module, nn.LayerNorm):
-        raise ExportError(
-            f"{with_article(type(module).__name__)} is in the place of a normalization"
-        )
+        raise ExportError(f"{with_article(type(module).__name__)} is where a normalization must be")
     return module
 
 
 def prepare_adapters(transformer: PreTrainedModel, method: AdapterMethod, seed: int) -> list[Site]:
-    """Freeze a model, and insert adapters, which train with the norms behind them.
+    """Freeze a model, and insert adapters, which are trained with the norms after them.
 
     Returns:
-        The adapters' sites.
+        The sites of the adapters.
 
     Raises:
         ExportError: The model has no places for adapters.
@@ -187,7 +187,7 @@ def prepare_adapters(transformer: PreTrainedModel, method: AdapterMethod, seed: 
 
 
 def parameters(module: nn.Module) -> dict[str, int]:
-    """The numbers of all and of trained parameters of a module."""
+    """Return the numbers of all parameters and of trained parameters of a module."""
     counts = [(parameter.numel(), parameter.requires_grad) for parameter in module.parameters()]
     return {
         "all": sum(count for count, _ in counts),
@@ -196,7 +196,7 @@ def parameters(module: nn.Module) -> dict[str, int]:
 
 
 def adapter_inputs(sites: Sequence[Site]) -> dict[str, NDArray[np.float32]]:
-    """The inputs of a backbone's graph that replace adapters, by name."""
+    """Return the inputs of a backbone's graph that replace adapters, by name."""
     return {
         name: np.ascontiguousarray(tensor.detach().cpu().numpy())
         for name, tensor in _tensors(sites).items()
@@ -211,7 +211,7 @@ def set_inputs(sites: Sequence[Site], inputs: Mapping[str, NDArray[np.float32]])
 
 
 def _tensors(sites: Sequence[Site]) -> dict[str, torch.Tensor]:
-    """The adapters' weights by the names of a graph's inputs, transposed like these."""
+    """Return the adapters' weights by the names of a graph's inputs, transposed as these are."""
     tensors: dict[str, torch.Tensor] = {}
     for site in sites:
         down, up = site.bottleneck.down, site.bottleneck.up
@@ -227,7 +227,7 @@ def _tensors(sites: Sequence[Site]) -> dict[str, torch.Tensor]:
 
 
 def configuration(transformer: PreTrainedModel, method: AdapterMethod, task: str) -> dict[str, Any]:
-    """``adapter_config.json`` of adapters, with the keys of the ``adapters`` library.
+    """Return the ``adapter_config.json``, with the keys of the ``adapters`` library.
 
     Args:
         transformer: The model.
@@ -246,7 +246,7 @@ def configuration(transformer: PreTrainedModel, method: AdapterMethod, task: str
     }
 
 
-# DoubleSeqBnConfig(init_weights="houlsby") of adapters 1.3.
+# These are the values of DoubleSeqBnConfig(init_weights="houlsby") in adapters 1.3.
 _DOUBLE_SEQUENTIAL: Mapping[str, Any] = {
     "mh_adapter": True,
     "output_adapter": True,

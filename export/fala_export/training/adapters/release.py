@@ -33,11 +33,11 @@ def write_task(
 
     Args:
         task: The trained task, with adapters.
-        base: Its backbone.
+        base: The backbone of the task.
         rows: The public rows.
         division: The divided rows.
-        settings: The task's name, and whether its head has words.
-        out: The bundle to write; left alone when anything fails.
+        settings: The task's name, and whether its head has lexical features.
+        out: The bundle to write; not changed if anything fails.
 
     Returns:
         The bundle's summary, with the training's details.
@@ -51,7 +51,7 @@ def write_task(
     head, training = finish_task(task, backbone, rows, division, settings)
     details = {**about_base(base), "training": training}
     if backbone is not task.learner:
-        # The expected answers must be of the device's graph.
+        # The expected logits must come from the device's graph.
         details["probes"] = expected_answers(backbone, head)
     with writing(out):
         adapter = write_adapter(
@@ -68,7 +68,7 @@ def write_task(
 
 
 def about_base(base: Base) -> dict[str, Any]:
-    """The manifest's details about the backbone that a task was trained for."""
+    """Return the manifest's details about the backbone that a task was trained for."""
     return {"base_name": base.bundle.manifest.name, "base_cosine": base.cosine}
 
 
@@ -79,7 +79,7 @@ def finish_task(
     division: Division,
     settings: TaskRelease,
 ) -> tuple[Head, dict[str, Any]]:
-    """The head on the embeddings that a device has, and the training's details."""
+    """Fit the head to a device's embeddings, and return it with the training's details."""
     lexical = settings.run.lexical
     fitted = rows_of_head(division.training) if lexical else []
     embeddings = embed_rows(backbone, [*fitted, *division.held_out, *division.validation])

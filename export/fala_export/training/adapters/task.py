@@ -1,6 +1,6 @@
 """Train a task on a shared backbone by adapters, or by another part of the model.
 
-A bundle has only the graph, which cannot be trained, so its torch model is loaded, too.
+A bundle contains only the graph, which cannot be trained, so its torch model is loaded as well.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from fala_export.training.global_model import recipe_of, train_from_start
 from fala_export.training.loop import Training
 from fala_export.training.matcher import MatcherModule
 
-_TEXTS = 32  # each is compared alone, and in a pair with the next
+_TEXTS = 32  # Each text is compared alone, and in a pair with the next.
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,10 @@ class Base:
 
     Attributes:
         bundle: The bundle on devices.
-        graph: Its backbone.
-        encoder: The torch model that it was exported from, with the bundle's tokenizer.
-        max_length: Tokens of a text that both read.
-        cosine: Mean cosine of the embeddings of both.
+        graph: The bundle's backbone.
+        encoder: The torch model that the bundle was exported from, with the bundle's tokenizer.
+        max_length: Number of tokens of a text that both read.
+        cosine: Mean cosine between the embeddings of both.
     """
 
     bundle: Bundle
@@ -76,29 +76,32 @@ def open_base(settings: TaskRelease) -> Base:
 
     Raises:
         BundleError: The bundle cannot be trusted.
-        ExportError: Its backbone is not a transformer, or the model cannot be loaded or is another.
+        ExportError: The backbone is not a transformer, or the model cannot be loaded or is a
+            different one.
     """
     path = settings.base
     bundle = Bundle.open(path)
     manifest = bundle.manifest
     if manifest.kind != ONNX:
         raise ExportError(
-            f"{path}: a task is trained on a transformer, and this holds {manifest.kind}"
+            f"{path}: must contain a transformer, on which a task is trained, not {manifest.kind}"
         )
     graph = bundle.backbone()
     if not isinstance(graph, OnnxEncoder):
-        raise TypeError("a transformer's bundle has another backbone")
+        raise TypeError("the bundle of a transformer has another kind of backbone")
     if manifest.max_length is None:
-        raise ExportError(f"{path}: does not say how many tokens of a text it reads")
+        raise ExportError(
+            f"{path}: does not say how many tokens of a text it reads; export the backbone again"
+        )
     encoder = load(ModelSource(settings.model, settings.revision), like=bundle)
     encoder = replace(encoder, tokenizer=bundle.read(TOKENIZER), pad_id=manifest.pad_id)
-    mismatch = f"{settings.model}: not the model that {path} was exported from"
+    mismatch = f"{settings.model} is not the model that {path} was exported from"
     _check_vocabulary(encoder, mismatch)
     max_length = encoder.length(manifest.max_length)
     cosine = _cosine(encoder, graph, max_length)
     if cosine < settings.min_cosine:
         raise ExportError(
-            f"{mismatch}: the mean cosine of their embeddings is {cosine:.4f}, and should be at "
+            f"{mismatch}: the mean cosine of their embeddings is {cosine:.4f}, but must be at "
             f"least {settings.min_cosine}"
         )
     return Base(bundle, graph, encoder, max_length, cosine)
@@ -108,7 +111,7 @@ def _check_vocabulary(encoder: Encoder, mismatch: str) -> None:
     tokens = Tokenizer.from_str(encoder.tokenizer.decode()).get_vocab(with_added_tokens=True)
     size, needed = int(encoder.module.transformer.config.vocab_size), max(tokens.values()) + 1
     if size < needed:
-        raise ExportError(f"{mismatch}: it has {size} tokens, and the bundle {needed}")
+        raise ExportError(f"{mismatch}: it has {size} tokens, but the bundle needs {needed}")
 
 
 def _cosine(encoder: Encoder, graph: OnnxEncoder, max_length: int) -> float:
@@ -122,16 +125,16 @@ _DIGITS = 4
 
 @dataclass(frozen=True)
 class TrainedTask:
-    """A task that was trained.
+    """The result of training a task.
 
     Attributes:
         part: The part of the model that was trained, such as ``"adapters"``.
         module: The trained model with its head.
-        learner: Its backbone.
+        learner: The module's backbone.
         start: The head that the training started from.
         inputs: The adapters as inputs of the backbone's graph, rounded as in a bundle; empty if
             another part of the model was trained.
-        config: ``adapter_config.json``; empty without adapters.
+        config: The ``adapter_config.json``; empty without adapters.
         details: Details of the training for the manifest.
     """
 
@@ -146,13 +149,13 @@ class TrainedTask:
 
 @dataclass(frozen=True)
 class TaskPart:
-    """The part of a model that a task trains, beside its head.
+    """The part of a model that a task trains in addition to its head.
 
     Attributes:
-        recipe: Its name and its settings, for a manifest.
-        loop: The default settings of its training.
-        prepare: Sets which parameters train, and returns the sites of new adapters, if there are
-            any.
+        recipe: Name and settings of the part, for a manifest.
+        loop: Default settings of the part's training.
+        prepare: A function that sets which parameters are trained, and returns the sites of new
+            adapters, if there are any.
     """
 
     recipe: Mapping[str, Any]
@@ -169,20 +172,21 @@ def train_task(
 ) -> TrainedTask:
     """Train a task's own part of a model, and its head.
 
-    The head starts from the closed form on the base, which new adapters hardly change. AdamW, a
-    rate that rises in the first tenth of the steps and then falls linearly, and the epoch of the
-    best validation accuracy: the paper's recipe (section 3.1).
+    The head starts from the closed form on the base, which new adapters hardly change. The training
+    follows the paper's recipe (section 3.1): AdamW, a learning rate that rises in the first tenth
+    of the steps and then falls linearly, and the epoch with the best validation accuracy.
 
     Args:
-        base: The backbone; its torch model is trained in place.
+        base: The backbone, whose torch model is trained in place.
         rows: The public rows.
         division: The divided rows.
         settings: Settings of the training; annotators are ignored.
-        part: The part to train; None for adapters with the settings.
+        part: The part to train; None trains adapters with the settings.
 
     Raises:
         DataError: The rows are too few, or nothing can be learned from them.
-        ExportError: The model has no places for adapters, or see ``Training.run``.
+        ExportError: The model has no places for adapters, or the training fails; see
+            ``Training.run``.
     """
     check_exclusive(rows, "training adapters")
     encoder, run = base.encoder, settings.run
@@ -205,7 +209,8 @@ def train_task(
     module, start, history = train_from_start(training, learner, division, rows)
     inputs: dict[str, Vectors] = {}
     if sites:
-        # The shipped adapters are rounded, so the head is finished and measured with these.
+        # Adapters are rounded when shipped, so the head is finished and measured with the rounded
+        # ones.
         inputs = stored_inputs(adapter_inputs(sites), learner.dimension)
         set_inputs(sites, inputs)
     details = {
@@ -221,7 +226,7 @@ def train_task(
 def measure_task(
     head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors]
 ) -> dict[str, Any]:
-    """As ``measure``, with Matthews' coefficient for two labels (GLUE's metric of CoLA)."""
+    """Score as ``measure`` does, with Matthews' coefficient for two labels (as GLUE's CoLA)."""
     figures = measure(head, rows, embeddings)
     if len(head.labels) != 2:
         return figures
@@ -234,7 +239,7 @@ def measure_task(
 
 
 def matthews(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Matthews' correlation coefficient of two boolean vectors; 0 where one is constant."""
+    """Return Matthews' correlation coefficient of two boolean vectors; 0 if one is constant."""
     if truth.all() or predicted.all() or not truth.any() or not predicted.any():
         return 0.0
     return float(np.corrcoef(truth, predicted)[0, 1])
