@@ -16,10 +16,11 @@ _METRICS = {
     "rmse": "RMSE", "rank_correlation": "rank correlation",
 }  # fmt: skip
 _DEVICES = {
-    "new_global": "with the release as shipped", "old_personal": 
-        "with the new release without personalization",
-    "instant": "at once", "fala": "before any forward pass",
-}  # fmt: skip
+    "new_global": "with the new release without personalization",
+    "old_personal": "with the old personal model",
+    "instant": "before any forward pass",
+    "fala": "after the forward passes",
+}
 
 
 def text_of(summary: Mapping[str, Any]) -> str:

@@ -93,7 +93,7 @@ def play_devices(
     results = []
     played = sum(map(len, rows.users.values()))
     many = played * new.manifest.dimension > _LITTLE
-    with progress("playing devices", len(calls)) as bar:
+    with progress("simulating devices", len(calls)) as bar:
         for result in _results(calls, budget, cores=None if many else 1):
             results.append(result)
             bar.update(1)

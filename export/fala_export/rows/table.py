@@ -369,7 +369,7 @@ def split_number(split: Split) -> int:
 
 
 def by_appearance(values: NDArray[np.integer[Any]]) -> NDArray[np.intp]:
-    """Number equal values (n,) alike, by first appearance."""
+    """Assign equal values (n,) the same number, by first appearance."""
     _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
     number = np.empty(len(first), dtype=np.intp)
     number[np.argsort(first)] = np.arange(len(first))
