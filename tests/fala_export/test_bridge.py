@@ -94,7 +94,7 @@ def test_a_bridge_is_added_to_others_and_replaces_its_own(tmp_path, glove, encod
     run(glove, encoder, text)
     assert encoder.path.read_bytes() == once
     first = Bundle.open(encoder.path).bridges()[glove.backbone_digest]
-    assert "bridges in it: 2" in run(second, encoder, text).output
+    assert "number of bridges: 2" in run(second, encoder, text).output
     bridges = Bundle.open(encoder.path).bridges()
     assert set(bridges) == {glove.backbone_digest, second.backbone_digest}
     assert bridges[glove.backbone_digest].matrix.tobytes() == first.matrix.tobytes()

@@ -55,7 +55,7 @@ def test_no_output_is_an_input(inputs, command):
     if "model" in words and "--work" in words:
         again = [word if word != "w" else "../inner" for word in words]
         assert "would overwrite" in failed(*again, "--out", "x.fala")
-    assert "is not a file" in failed(*words, "--out", "/dev/null")
+    assert "is not a regular file" in failed(*words, "--out", "/dev/null")
 
 
 def test_keys_are_not_overwritten(inputs):
@@ -89,4 +89,4 @@ def test_a_full_disk_is_named_before_the_work(inputs, tmp_path, monkeypatch):
     ):  # fmt: skip
         disks.clear()
         disks[full] = 5_000
-        fails(run(*words, *out), f"{full}: 0 MB are needed there", notices=True)
+        fails(run(*words, *out), f"{full}: needs 0 MB, but only", notices=True)

@@ -161,7 +161,7 @@ def test_a_failing_disk_leaves_no_part_of_a_recipe(posts, tmp_path):
 
 
 def test_rows_that_cannot_be_read_again_are_refused(tmp_path):
-    assert "is not a file" in failed("init", "-", "--out", tmp_path / "recipe.toml")
+    assert "is not a regular file" in failed("init", "-", "--out", tmp_path / "recipe.toml")
 
 
 def test_a_missing_source_is_named(posts, tmp_path):

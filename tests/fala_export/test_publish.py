@@ -100,7 +100,7 @@ class TestCommands:
             ("no such repository", "publish", tmp_path / "none", new, "--key", keys),
             ("is not a complete repository", "publish", tmp_path / "empty", new, "--key", keys),
             ("no such key", "publish", folder, new, "--key", tmp_path / "none"),
-            ("must sign; 0 did.*no such key|cannot be read as a private key",
+            ("must sign, but 0 did.*no such key|cannot be read as a private key",
              "publish", folder, new, "--key", tmp_path / "empty"),
             ("without a head", "publish", folder, tmp_path / "backbone.fala", "--key", keys),
             ("version 1 is published", "publish", folder, new, "--version", 1, "--key", keys),
@@ -114,7 +114,7 @@ class TestCommands:
             ("is inside the repository", "repository", "rotate", folder, "--role", "root", "--key",
              keys, "--keys-to", folder / "metadata" / "keys"),
             ("must be ROLE=K/N", "repository", "begin", tmp_path / "r", "--threshold", "2/3"),
-            ("is not K/N", "repository", "begin", tmp_path / "r", "--threshold", "root=3/2"),
+            ("must be K/N", "repository", "begin", tmp_path / "r", "--threshold", "root=3/2"),
             ("must be a number of days", "repository", "begin", tmp_path / "r", "--days",
              "root=0"),
             ("cannot be read as a private key", "sign", new, "--key", keys / "root-1.pub"),
@@ -147,7 +147,9 @@ class TestKeys:
         works(*publish, phrase)
         works(*publish, "-", "--republish", stdin="a long one\n")
         fails(
-            run(*publish, "-", "--republish", stdin="another\n"), "must sign; 0 did", notices=True
+            run(*publish, "-", "--republish", stdin="another\n"),
+            "must sign, but 0 did",
+            notices=True,
         )
 
     def test_a_key_is_never_written_over(self, tmp_path):
@@ -230,7 +232,7 @@ class TestRepository:
             assert told in message and "--republish" in message, message
         assert done("repository", "show", folder) == copy
         low = failed("publish", folder, new, "--key", keys, "--version", 2, "--republish")
-        assert "devices take only newer versions" in low
+        assert "devices install only newer versions" in low
         vendor.delegate("model")  # its history moves with it
         failed("publish", folder, new, "--key", keys)
         again = done("publish", folder, tmp_path / "low.fala", "--key", keys, "--republish")

@@ -53,7 +53,7 @@ def test_a_zip_must_have_one_text_file(tmp_path):
     source = write_zip(tmp_path / "a.zip", LICENSE="as is", v_vec=content)
     assert exported_words(source, tmp_path / "g.fala") == list(WORDS)
     source = write_zip(tmp_path / "b.zip", small_50d_txt=content, small_100d_txt=content)
-    with pytest.raises(ExportError, match=r"holds 2 files: small\.50d\.txt, small\.100d\.txt"):
+    with pytest.raises(ExportError, match=r"contains 2 files: small\.50d\.txt, small\.100d\.txt"):
         export(source, tmp_path / "c.fala")
     with pytest.raises(ExportError, match="an empty zip"):
         export(write_zip(tmp_path / "c.zip"), tmp_path / "c.fala")
@@ -106,7 +106,7 @@ def test_too_many_damaged_lines_fail_the_export(tmp_path):
     assert export(source, tmp_path / "g.fala")["damaged_lines"] == 1
     (tmp_path / "g.fala").unlink()
     source = write(tmp_path / "v.txt", [*many, b"broken", b"w7 1.5 2.5"])
-    with pytest.raises(ExportError, match=r"2 of 101 .* line 100: .*; line 101: 'w7' for the seco"):
+    with pytest.raises(ExportError, match=r"2 of 101 .* line 100: .*; line 101: 'w7' is repeat"):
         export(source, tmp_path / "g.fala")
     assert names_in(tmp_path) == ["v.txt"]
 
@@ -117,7 +117,7 @@ def test_too_many_damaged_lines_fail_the_export(tmp_path):
 def test_a_file_without_vectors_is_rejected_and_leaves_no_files(tmp_path, content):
     source = tmp_path / "v.txt"
     source.write_bytes(content)
-    with pytest.raises(ExportError, match="no line holds"):
+    with pytest.raises(ExportError, match="no line has"):
         export(source, tmp_path / "g.fala")
     assert names_in(tmp_path) == ["v.txt"]
 
@@ -125,7 +125,7 @@ def test_a_file_without_vectors_is_rejected_and_leaves_no_files(tmp_path, conten
 def test_the_length_of_a_line_is_limited(tmp_path, monkeypatch):
     monkeypatch.setattr(vector_files, "_LONGEST_LINE", 100)
     source = write(tmp_path / "v.txt", [b"word" * 1_000])
-    with pytest.raises(ExportError, match="no line holds"):
+    with pytest.raises(ExportError, match="no line has"):
         export(source, tmp_path / "g.fala")
 
 

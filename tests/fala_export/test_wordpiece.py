@@ -83,5 +83,5 @@ def test_other_tokenizers_are_named():
             plain_wordpiece(tokenizer)
     single = changed()
     single.add_tokens([AddedToken("film", single_word=True)])
-    with pytest.raises(NotPlainError, match="are words alone"):
+    with pytest.raises(NotPlainError, match="match only whole words"):
         plain_wordpiece(single)

@@ -33,7 +33,7 @@ def scales(settings: ScalesCommand) -> Summary:
     """Choose how far devices move from a release's head, as public annotators differ from it.
 
     The scales (prior variances) with the least loss on annotators are written by number of labels:
-    of the fit's blocks, the slope and the bias, and the expected mixing weight of the full fit. At
+    of the fit's blocks, the slope and the bias, and the expected mixing weight. At
     least twenty annotators with at least thirty rows are needed. Above the numbers of labels that
     twenty annotators have, devices use the SDK's scales.
 

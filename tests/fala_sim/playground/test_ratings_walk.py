@@ -66,7 +66,9 @@ def test_numbers_used_as_classes_are_reported(unbridged, tmp_path):
     table.write_text("\n".join(["user\tsplit\ttext\tstars", *lines]))
     fails(walk(unbridged, "--data", table), "3 numbers from 0.5 to 1.5", "--rating 0.5 1.5")
     path.write_text(path.read_text() + json.dumps({**rows[0], "stars": 1.5}))
-    fails(walk(unbridged, "--data", path), "line 151", "got 1.5; other numbers are ratings")
+    fails(
+        walk(unbridged, "--data", path), "line 151", "not 1.5; if these are ratings, use --rating"
+    )
 
 
 def test_ratings_reject_other_options_and_releases(releases, unbridged, table, tmp_path):
