@@ -78,7 +78,7 @@ def test_an_empty_figure_is_an_error(results, tmp_path):
 
 def test_run_options_require_run(results):
     message = failed("table", "2", "--results", results, "--users", "3", status=2)
-    assert "--users: only with --run" in message
+    assert "--users: use this only with --run" in message
 
 
 def test_fala_data_in_the_environment_does_not_require_run(results, monkeypatch):

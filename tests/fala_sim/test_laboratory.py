@@ -193,7 +193,7 @@ def test_a_results_folder_rejects_changed_data(folder, results, tmp_path):
     finally:
         write_data(folder)
     assert result.exit_code == 1
-    assert "has records of other data of this name" in result.stderr
+    assert "has records of other data with this name" in result.stderr
 
 
 def test_records_are_read_without_the_data(folder, results, tmp_path):

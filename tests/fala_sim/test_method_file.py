@@ -117,4 +117,4 @@ def test_the_method_of_the_documentation_runs_from_a_file(tmp_path):
     file.write_text(text + "\n")
     other = command("table", "headline", "--run", "--method", file, *options)
     assert other.returncode == 1
-    assert "records of another file for the method 'nearest-mean'" in other.stderr
+    assert "records of the method 'nearest-mean' from another file" in other.stderr

@@ -164,6 +164,6 @@ def test_rows_without_writers_are_rejected(folder, tmp_path):
     titles = write_rows(tmp_path / "titles.jsonl", matching_rows())
     nameless = [{**row, "user": None} for row in text_rows()]
     nobody = write_rows(tmp_path / "nobody.jsonl", nameless)
-    for rows, part in ((titles, "are of matching"), (nobody, "have 0 users of 5 rows")):
+    for rows, part in ((titles, "not for matching"), (nobody, "have 0 users of 5 rows")):
         with pytest.raises(DataError, match=part):
             trained(folder, rows, tmp_path / "work", "soft-all")

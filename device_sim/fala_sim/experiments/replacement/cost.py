@@ -49,7 +49,7 @@ FLOPS = Family(("flops",), Plan, run_of("fala_sim.experiments.replacement.jobs")
     ),
 )
 def table_1(records: pd.DataFrame) -> Table:
-    """Count the FLOPs of one training batch of BERT-base and RoBERTa-base, as the paper does."""
+    """Count the FLOPs of one training batch of each backbone, as the paper does."""
     counted = exploded(of(records, "flops"), "rows").to_dict("records")
     batches = {
         f"{run['rows.batch.examples']} texts of {run['rows.batch.tokens']} tokens": None

@@ -294,7 +294,7 @@ def search_table(records: pd.DataFrame) -> Table:
     ),
 )
 def ratings(records: pd.DataFrame) -> Table:
-    """Show what a replacement keeps of ratings (--data scale-ratings), and what it costs."""
+    """Show, for ratings (--data scale-ratings), what a replacement keeps and costs."""
 
     def quality(group: pd.DataFrame, vendor: pd.DataFrame) -> dict[str, Cell]:
         gain = None if group is vendor else paired_test(group, vendor, "scores.rmse")
@@ -322,7 +322,7 @@ def ratings(records: pd.DataFrame) -> Table:
     ),
 )
 def tags(records: pd.DataFrame) -> Table:
-    """Show what a replacement keeps of tags (--data hs-brexit-tags), and what it costs."""
+    """Show, for tags (--data hs-brexit-tags), what a replacement keeps and costs."""
 
     def quality(group: pd.DataFrame, vendor: pd.DataFrame) -> dict[str, Cell]:
         gain = None if group is vendor else paired_test(group, vendor, "scores.auc")
