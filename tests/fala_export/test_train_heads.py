@@ -29,7 +29,7 @@ from fala_export.training.classifier import (
     ClassifierBatches,
     ClassifierModule,
 )
-from fala_export.training.closed_form import closed_form, with_words
+from fala_export.training.frozen_head import fit_frozen, with_words
 from fala_export.training.matcher import (
     HISTORY,
     NEGATIVES,
@@ -350,5 +350,5 @@ def test_a_trained_matcher_gets_a_new_head_with_words():
     division = Division(rows, rows[:9], [], "documents")
     public = Rows.of(rows)
     head, details = with_words(trained, learner(), division, public, encoded)
-    expected, _ = closed_form(learner(), rows, public, encoded, lexical=True)
+    expected, _ = fit_frozen(learner(), rows, public, encoded, lexical=True)
     assert head == expected and head.query is None and set(details) == {"fitted_on", "words"}

@@ -56,7 +56,7 @@ def adapters(records: pd.DataFrame) -> Table:
     for data, part in parts(runs, "data"):
         for name, scores in (
             ("the majority's label", "majority"),
-            ("a head in closed form, the backbone as it is", "frozen"),
+            ("a head on the backbone, which stays as it is", "frozen"),
         ):
             row = {title: part[f"{scores}.{score}"].iloc[0] for score, title in SCORES.items()}
             rows.append({"data": data, "method": name, _TRAINED: None, _SHARE: None,
@@ -93,7 +93,7 @@ def adapters(records: pd.DataFrame) -> Table:
     idle = runs[runs["history.best_step"] == 0]
     notes = [
         f"{run['data']}, {trial_title(run['method'], run['variant'])}, seed {run['seed']}: no "
-        "epoch was better on the validation rows than the head in closed form that it began with."
+        "epoch was better on the validation rows than the head that it began with."
         for run in idle.to_dict("records")
     ]
     return Table.of(rows, described_trainings(runs), notes, measured=measured(runs))

@@ -237,7 +237,7 @@ def _notes(runs: pd.DataFrame, trainings: pd.DataFrame) -> list[str]:
     trainings = having(trainings, "history.task.best_step")
     notes += [
         f"{run['data']}, {_title(METHODS[run['method']], run['variant'])}, seed {run['seed']}: no "
-        "epoch was better on the validation rows than the head in closed form that it began with."
+        "epoch was better on the validation rows than the head that it began with."
         for run in trainings[trainings["history.task.best_step"] == 0].to_dict("records")
     ]
     return list(dict.fromkeys(notes))

@@ -109,7 +109,7 @@ def train_prompts(
     """Train one backbone, one head and the writers' prompts together.
 
     Documents are divided, not users: a writer's prompt is validated on texts without any training
-    rows. The head starts from the closed form on the untrained backbone. The epoch with the lowest
+    rows. The head starts from a fit on the untrained backbone. The epoch with the lowest
     loss on the validation rows is kept. A training that was killed continues from its last complete
     checkpoint.
 

@@ -82,7 +82,7 @@ def logits_of_left_out(
 
     Args:
         backbone: The backbone.
-        head: A head fitted in closed form.
+        head: A head fitted to the rows.
         examples: n examples.
         labels: The labels of the examples.
         embeddings: The embeddings of the examples' texts.

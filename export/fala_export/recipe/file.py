@@ -140,8 +140,8 @@ class Recipe:
         data: File of rows; the head is fitted to its public rows. If None, there is no head.
         columns: The names of the file's columns.
         link: The kind of labels.
-        training: How the backbone is trained; if None, it stays as it is, and the head is fitted in
-            closed form.
+        training: How the backbone is trained; if None, it stays as it is, and the head alone is
+            fitted.
         lexical: Whether the head has lexical features.
         details: The recipe in the manifest's details, with ``product``, and ``version`` if the file
             has one.

@@ -36,7 +36,7 @@ from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import Row
 from fala_export.training.backbones import WordLearner
 from fala_export.training.classifier import ClassifierModule
-from fala_export.training.closed_form import closed_form, embed_rows, with_words
+from fala_export.training.frozen_head import embed_rows, fit_frozen, with_words
 from fala_export.training.matcher import MatcherModule
 from fala_export.training.saving import export_learned
 
@@ -100,11 +100,11 @@ class Contest:
     folder: Path
 
     def frozen(self, source: Encoder | WordLearner) -> TrainedCandidate:
-        """Return the backbone before its training, with a head in closed form."""
+        """Return the backbone before its training, with a head fitted to its embeddings."""
 
         def head_of(runs: Backbone, embeddings: Mapping[str, Vectors]) -> FittedHead:
             training = self.division.training
-            return closed_form(runs, training, self.rows, embeddings, lexical=self.lexical)
+            return fit_frozen(runs, training, self.rows, embeddings, lexical=self.lexical)
 
         return self._candidate("frozen", 0, source, head_of, fits_all=True)
 

@@ -28,7 +28,7 @@ from fala_export.rows.table import Rows
 from fala_export.training.backbones import TrainableBackbone, TransformerLearner, WordLearner
 from fala_export.training.candidates import Contest
 from fala_export.training.classifier import ClassifierBatches, ClassifierModule
-from fala_export.training.closed_form import Start, start_of
+from fala_export.training.frozen_head import Start, start_of
 from fala_export.training.loop import Batches, Training, TrainingHistory
 from fala_export.training.matcher import MatcherBatches, MatcherModule, OpenedTexts
 from fala_export.training.release import training_details, write_head, write_trained
@@ -58,7 +58,7 @@ def train(
 ) -> dict[str, Any]:
     """Train a backbone and its head together, and write the release that is better for people.
 
-    The head starts from the closed form on the untrained backbone, so that the first steps do not
+    The head starts from a fit on the untrained backbone, so that the first steps do not
     distort the backbone's features (Kumar et al., "Fine-Tuning can Distort Pretrained Features and
     Underperform Out-of-Distribution", ICLR 2022). The epoch with the lowest loss on validation
     users is kept. Then the frozen and the trained backbone are exported, each with its head, and

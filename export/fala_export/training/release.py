@@ -22,7 +22,7 @@ from fala_export.people.draw import rows_of_head
 from fala_export.people.score import measure, measure_logits
 from fala_export.recipe.record import TrainingRecord
 from fala_export.rows.table import Rows
-from fala_export.training.closed_form import closed_form, embed_rows, with_words
+from fala_export.training.frozen_head import embed_rows, fit_frozen, with_words
 from fala_export.training.unseen import training_division
 
 
@@ -36,7 +36,7 @@ def write_head(
     embedder: Embedder | None = None,
     details: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Fit a head in closed form on a bundle's embeddings, and write the release.
+    """Fit a head to a bundle's embeddings, and write the release.
 
     The head is fitted to all rows. Its figures are cross-fitted: each row is predicted by a head
     that was fitted to two thirds of the documents, excluding the row's own.
@@ -63,12 +63,18 @@ def write_head(
     runs = bundle.backbone()
     fitted = rows_of_head(rows)
     embeddings = embed_rows(runs, fitted, embedder, bundle.backbone_digest)
-    head, words = closed_form(runs, rows, rows, embeddings, lexical=lexical)
+    head, words = fit_frozen(runs, rows, rows, embeddings, lexical=lexical)
     figures = _cross_fitted(runs, head, words, fitted, embeddings)
     division = Division(rows, [], [], CROSS_FITTING)
     recipe = {"task": rows.task, "data": rows.digest, "seed": seed}
     training = training_details(
-        "head in closed form", rows, division, figures, recipe=recipe, **words, **(details or {})
+        "head on a frozen backbone",
+        rows,
+        division,
+        figures,
+        recipe=recipe,
+        **words,
+        **(details or {}),
     )
     return write_trained(out, bundle, runs, head, training)
 

@@ -42,7 +42,7 @@ def test_a_model_is_installed_before_any_forward_pass(device, path, releases, tr
     assert loss(device, truth) < 0.8 * -np.log(of_vendor).mean()
 
 
-def test_the_instant_model_is_the_closed_form_on_mapped_embeddings(device, releases, labels):
+def test_the_instant_model_is_the_fit_on_mapped_embeddings(device, releases, labels):
     mid, old = Bundle.open(releases["mid"]), Bundle.open(releases["old"])
     device.replace(releases["mid"], Budget(0))
     vectors = halved(releases["old"], TEXTS)

@@ -17,7 +17,7 @@ from fala_export.people.draw import rows_of_head
 from fala_export.recipe.adapters import TaskRelease
 from fala_export.rows.table import Rows
 from fala_export.training.adapters.task import Base, TrainedTask, measure_task
-from fala_export.training.closed_form import embed_rows, with_words
+from fala_export.training.frozen_head import embed_rows, with_words
 from fala_export.training.release import training_details
 
 

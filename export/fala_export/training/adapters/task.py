@@ -44,7 +44,7 @@ from fala_export.training.adapters.model import (
 )
 from fala_export.training.backbones import TransformerLearner
 from fala_export.training.classifier import ClassifierModule
-from fala_export.training.closed_form import Start
+from fala_export.training.frozen_head import Start
 from fala_export.training.global_model import recipe_of, train_from_start
 from fala_export.training.loop import Training
 from fala_export.training.matcher import MatcherModule
@@ -172,7 +172,7 @@ def train_task(
 ) -> TrainedTask:
     """Train a task's own part of a model, and its head.
 
-    The head starts from the closed form on the base, which new adapters hardly change. The training
+    The head starts from a fit on the base, which new adapters hardly change. The training
     follows the paper's recipe (section 3.1): AdamW, a learning rate that rises in the first tenth
     of the steps and then falls linearly, and the epoch with the best validation accuracy.
 

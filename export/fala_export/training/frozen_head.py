@@ -1,4 +1,4 @@
-"""Fit heads in closed form: for a frozen backbone, before a training, and with n-grams after it."""
+"""Fit heads on a frozen backbone: alone, before a training, and with n-grams after it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fala_export.rows.user_rows import Row
 
 @dataclass(frozen=True)
 class Start:
-    """The start of a training: a head in closed form, on the untrained backbone.
+    """The start of a training: a head on the untrained backbone.
 
     Attributes:
         head: The head, without lexical features.
@@ -49,7 +49,7 @@ def start_of(backbone: Backbone, division: Division, public: Rows) -> Start:
     """
     fitted = rows_of_head(division.training)
     embeddings = embed_rows(backbone, [*fitted, *division.held_out])
-    head, _ = closed_form(backbone, division.training, public, embeddings, lexical=False)
+    head, _ = fit_frozen(backbone, division.training, public, embeddings, lexical=False)
     return Start(head, embeddings)
 
 
@@ -61,7 +61,7 @@ def embed_rows(
     return (embedder or Embedder()).mapping(backbone, digest, texts, "embedding texts")
 
 
-def closed_form(
+def fit_frozen(
     backbone: Backbone | None,
     rows: Sequence[Row],
     public: Rows,
@@ -85,7 +85,7 @@ def closed_form(
         DataError: The rows cannot be used; see ``fit_head``.
     """
     drawn = rows_of_head(rows)
-    click.echo(f"fitting a head to {counted(len(drawn), 'row')} in closed form", err=True)
+    click.echo(f"fitting a head to {counted(len(drawn), 'row')}", err=True)
     examples = [row.example for row in drawn]
     labels = [row.label for row in drawn]
     fitted = HeadTrainingSet.of(
@@ -131,8 +131,8 @@ def with_words(
         The head, and the manifest's details about its n-grams.
     """
     if head.task == MATCHING:
-        return closed_form(backbone, division.training, public, embeddings, lexical=True)
-    alone, details = closed_form(None, division.training, public, {}, lexical=True)
+        return fit_frozen(backbone, division.training, public, embeddings, lexical=True)
+    alone, details = fit_frozen(None, division.training, public, {}, lexical=True)
     if alone.lexical is None:
         raise TypeError("a head fitted to n-grams alone must have a lexical view")
     examples = [row.example for row in division.validation]
