@@ -65,7 +65,7 @@ def test_rows_of_the_same_example_are_averaged():
     [
         ([1, 2, 9], RANGE, DataError, "label of example 2 is 9, not a number from 1 to 5"),
         ([1, np.nan, 2], RANGE, DataError, "a number in each row"),
-        ([3, 3, 3], RANGE, DataError, "two different ones"),
+        ([3, 3, 3], RANGE, DataError, "two different numbers"),
         ([1, 2, 3], (1, np.inf), BundleFormatError, "from a lower to a higher"),
         ([1, 2, 3], ("a", "b"), BundleFormatError, "two numbers"),
         ([1, 2, 3], (1, 2, 3), DataError, "the least and the largest"),

@@ -107,7 +107,7 @@ def test_another_model_and_word_vectors_are_rejected(model, base, pairs, tmp_pat
         assert "not the model that" in line and reason in line
     words = write_word_vectors(tmp_path / "words.fala").path
     line = failed(*arguments(words, model, pairs, tmp_path))
-    assert "trained on a transformer, and this holds word-vectors" in line
+    assert "must contain a transformer, on which a task is trained, not word-vectors" in line
     assert not (tmp_path / "x.fala").exists()
 
 

@@ -287,7 +287,7 @@ def test_a_release_on_the_same_backbone_needs_no_bridge(kitchen):
 def test_too_few_annotators_are_named_before_any_work(kitchen):
     rows = (kitchen / "posts.csv").read_text().splitlines(keepends=True)
     (kitchen / "posts.csv").write_text("".join(rows[: 1 + 12 * 36]))
-    assert "scales need 20 of them" in release(kitchen, code=1).stderr
+    assert "need at least 20 such annotators" in release(kitchen, code=1).stderr
     assert not (kitchen / "recipe.work").exists()
 
 

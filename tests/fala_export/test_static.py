@@ -237,13 +237,16 @@ def test_a_folder_that_does_not_fit_is_refused_in_one_line(tmp_path):
     refused("--trim-vocabulary needs a transformer's", folder, "--trim-vocabulary", __file__)
     write_static(tmp_path / "table", tokenizer=PLAIN)
     refused(
-        "have no int4: choose one of none, fp16, int8", tmp_path / "table", "--quantize", "int4"
+        "do not support int4; choose one of none, fp16, int8",
+        tmp_path / "table",
+        "--quantize",
+        "int4",
     )
     refused("adapters need a transformer", tmp_path / "table", "--adapters")
     for name, changed, message in (
         ("embedding.weight", vectors(4), "only 4 rows"),
         ("embedding.weight", table * np.nan, "NaN or infinity"),
-        ("other", vectors(4), "hold no table"),
+        ("other", vectors(4), "have no table named"),
     ):
         save_file({name: changed}, folder / "model.safetensors")
         refused(message, folder)

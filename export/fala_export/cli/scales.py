@@ -30,7 +30,7 @@ class ScalesCommand:
 
 @command(ScalesCommand)
 def scales(settings: ScalesCommand) -> Summary:
-    """Choose how far devices move from a release's head, as public annotators differ from it.
+    """Learn from public annotators how far devices may move from a release's head.
 
     The scales (prior variances) with the least loss on annotators are written by number of labels:
     of the fit's blocks, the slope and the bias, and the expected mixing weight. At

@@ -262,8 +262,8 @@ def test_too_few_annotators_are_refused_before_their_texts_are_embedded(folder, 
     rows = write_rows(folder / "few.jsonl", verdicts(release, people=19, rows_each=32))
     before = release.path.read_bytes()
     error = failed("scales", "--release", release.path, "--data", rows)
-    assert "trained on" in error and "Leave them out" in error
-    assert "19 of 19 public annotators have 30 rows or more" in error
+    assert "trained on" in error and "Leave the scales out" in error
+    assert "19 of 19 public annotators have at least 30 rows" in error
     assert release.path.read_bytes() == before
 
 
