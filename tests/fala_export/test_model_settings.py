@@ -142,7 +142,7 @@ def test_all_steps_a_prompt_and_a_cut_are_those_of_sentence_transformers(model, 
     check(load(str(again), "own"), 6, prompt_name="query")
     for wrong, message in ((("--prompt", "x"), "no prompt 'x'; its prompts are: "),
                            (("--dim", 13), "has 12 dimensions, so it cannot be cut to 13"),
-                           (("--pooling", "layers"), "Dense follows the model's own pooling")):  # fmt: skip
+                           (("--pooling", "layers"), "follows the model's own pooling")):  # fmt: skip
         assert message in failed("backbone", folder, *wrong, "--out", out)
 
 
@@ -189,7 +189,7 @@ def test_a_lora_folder_is_named_as_one(tmp_path):
          "sets processing_kwargs"),
         ("sentence_bert_config.json", {"module_output_name": "sentence_embedding"},
          "sets module_output_name"),
-        ("sentence_bert_config.json", {"max_seq_length": "8"}, "max_seq_length to an invalid value"),
+        ("sentence_bert_config.json", {"max_seq_length": "8"}, "max_seq_length to an invalid"),
         (POOLING, {"pooling_mode": None, "pooling_mode_loudest_token": True}, "loudest_token"),
         ("config.json", {"quantization_config": {"quant_method": "gptq"}}, "quantized weights"),
     ],

@@ -178,7 +178,7 @@ def test_annotators_heads_require_annotators(model, files, titles, tmp_path):
     nameless = [{**row, "user": None} for row in text_rows()]
     data = write_rows(tmp_path / "nameless.jsonl", nameless)
     options = (*files, "--annotators", "--max-length", 32)
-    assert "have 0 users of 5 rows or more" in failed(model, *options, "--data", data)
+    assert "have 0 users with at least 5 rows" in failed(model, *options, "--data", data)
     assert "rows are for matching" in failed(model, *options, "--data", titles)
 
 
