@@ -142,7 +142,7 @@ def test_all_steps_a_prompt_and_a_cut_are_those_of_sentence_transformers(model, 
     check(load(str(again), "own"), 6, prompt_name="query")
     for wrong, message in ((("--prompt", "x"), "no prompt 'x'; its prompts are: "),
                            (("--dim", 13), "has 12 dimensions, so it cannot be cut to 13"),
-                           (("--pooling", "layers"), "follows the model's own pooling")):  # fmt: skip
+                           (("--pooling", "layers"), "the model's own pooling")):  # fmt: skip
         assert message in failed("backbone", folder, *wrong, "--out", out)
 
 
