@@ -124,4 +124,4 @@ def test_a_data_set_is_added_by_one_file(extended):
 
 def test_too_few_people_for_users_are_reported(extended):
     """The second of two people is a validation user."""
-    assert "too few people for --users 2: 1 of them are tested" in extended["headline"][2]
+    assert "too few people for --users 2: 1 of them are test users" in extended["headline"][2]

@@ -368,6 +368,6 @@ def test_a_folder_of_graphs_is_exported_by_the_one_in_full_precision(tokenizer, 
     assert Bundle.open(out).manifest.max_length == 32
     (folder / "onnx" / "model.onnx").unlink()
     out.unlink()
-    assert "onnx/model_fp16.onnx, onnx/model_quantized.onnx: name one" in failed(*words)
+    assert "onnx/model_fp16.onnx, onnx/model_quantized.onnx; name one" in failed(*words)
     (folder / "onnx" / "model_fp16.onnx").unlink()
     assert done(*words)["source"] == "onnx/model_quantized.onnx"

@@ -142,7 +142,7 @@ def test_an_unusable_tokenizer_is_rejected(fails, model, tmp_path, monkeypatch):
     fails(changed(model, tmp_path / "none", **tokenizer), "has no tokenizer")
     folder = changed(model, tmp_path / "pieces", **tokenizer, spm__model=b"pieces")
     monkeypatch.setattr(model_tokenizer, "find_spec", lambda name: None)
-    fails(folder, f"exists only as spm.model, which sentencepiece reads: {install_hint('export')}")
+    fails(folder, f"exists only as spm.model, which sentencepiece reads; {install_hint('export')}")
     fails(changed(model, tmp_path / "cut", tokenizer__json=b'{"version'), "its tokenizer")
     slow = {"tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": "basic"}
     folder = changed(model, tmp_path / "slow", tokenizer__json=None, tokenizer_config__json=slow)
@@ -195,7 +195,7 @@ def test_weights_in_parts_must_be_complete(fails, model, tmp_path):
     index, part = "model.safetensors.index.json", "model-00001-of-00002.safetensors"
     folder = changed(model, tmp_path / "model", model__safetensors=None)
     (folder / index).write_text(json.dumps({"weight_map": {"a": part}}))
-    fails(folder, f"has no {part}, which {index} names")
+    fails(folder, f"has no {part}, although {index} names it")
 
 
 class Trap:
@@ -236,16 +236,16 @@ def step(kind, path="3_More"):
     ("file", "content", "part"),
     [
         (POOLING, {"pooling_mode": "loudest"}, "its pooling: Invalid pooling"),
-        (POOLING, {"embedding_dimension": 8}, "states of 8 numbers"),
+        (POOLING, {"embedding_dimension": 8}, "for states of 32 dimensions"),
         (POOLING, {"include_prompt": False}, "leaves out the tokens of prompts"),
         (MODULES, [step("Dense")], "load its 3_More"),
         (MODULES, [step("LSTM")], "LSTM cannot"),
-        (MODULES, [{"type": "mine.Step", "path": ""}], "modules.json names mine.Step, code of"),
-        (MODULES, [step("Dense", "../elsewhere")], "../elsewhere, outside the model's"),
+        (MODULES, [{"type": "mine.Step", "path": ""}], "mine.Step, which is custom code"),
+        (MODULES, [step("Dense", "../elsewhere")], "../elsewhere, which is outside the model's"),
         (MODULES, step("Router"), "begins with a Router, which chooses among several models"),
         (MODULES, step("BoW"), "begins with a BoW, but the first step must be a Transformer"),
         (MODULES, 3, "cannot load its modules.json: 'int' object"),
-        ("config_sentence_transformers.json", {"default_prompt_name": "q"}, "no prompt 'q'"),
+        ("config_sentence_transformers.json", {"default_prompt_name": "q"}, "'q' does not exist"),
         ("0_Transformer/sentence_bert_config.json", {"transformer_task": "fill-mask"},
          "a transformer for fill-mask cannot"),
     ],

@@ -206,7 +206,7 @@ def test_a_hostile_recipe_ends_at_once_in_one_line(kitchen, tmp_path):
         (f'{PLAIN}[sign]\nkey = "/dev/zero"', "/dev/zero: cannot be read as a private"),
         ('name = "a\0b"\n', "x00"),
         (f"name = {'[' * 100_000}", "recursion"),
-        (f'name = """{"a" * 300_000}"""', "more than 262144 bytes"),
+        (f'name = """{"a" * 300_000}"""', "larger than 262144 bytes"),
         ('"""\\"""' * 30_000, "line 1"),
         (f'name = "x"\n{"a" * 200_000} = 1', "unknown field `aaa"),
     ):

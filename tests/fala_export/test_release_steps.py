@@ -137,7 +137,7 @@ def test_completed_steps_are_not_repeated(kitchen, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(fala_export.release.pipeline, "play_devices", killed)
-        assert "the same command continues" in release(kitchen, code=130).stderr
+        assert "run the same command to continue" in release(kitchen, code=130).stderr
     assert not (kitchen / "second.fala").exists()
     before = steps(kitchen)
     assert len(before) == 8  # backbone, head, bridge, scales: a bundle and a summary each
@@ -189,8 +189,11 @@ def test_the_last_head_is_fitted_to_all_rows(kitchen):
 
 def test_more_simulated_users_than_the_rows_allow_are_refused(kitchen):
     told = failed("release", kitchen / "recipe.toml", "--users", 17)
-    assert "17 simulated users requested, but the rows allow 16: 32 of 32 users have 12" in told
-    assert "ask for 16, or add rows of more users" in told
+    assert (
+        "17 simulated users requested, but the rows allow 16: 32 of 32 users have at least 12"
+        in told
+    )
+    assert "request 16, or add rows of more users" in told
     write_recipe(kitchen, RECIPE.partition("[bridge]")[0])
     assert "--users needs a recipe with [check]" in failed(
         "release", kitchen / "recipe.toml", "--users", 3
@@ -311,7 +314,7 @@ repository = "REPO"
     write_recipe(kitchen, first)
     again = release(kitchen).stdout
     assert "nothing to do, because this release is already version 1 of posts" in again
-    assert "already, version 2 is the newest there" in again
+    assert "version 2 is the newest there" in again
     assert dry_run(kitchen)["steps"]["publish"] == "done"
     # A little change of the old recipe makes another release, which is older all the same.
     write_recipe(kitchen, f"lexical = false\n{first}")
@@ -337,7 +340,7 @@ def test_devices_that_cannot_take_the_release_are_named_before_any_work(kitchen)
     told = 'is a release of posts, whose devices reject a release of news; add product = "posts"'
     assert told in release(kitchen, "--dry-run", code=1).stderr
     write_recipe(kitchen)
-    why = "with labels 0, 1, and the rows are for classification with labels fine, rude;"
+    why = "with labels 0, 1, but the rows are for classification with labels fine, rude;"
     assert why in release(kitchen, code=1).stderr
     words = ("init", kitchen / "posts.csv", "--old", kitchen / "old.fala")
     assert why in failed(*words, "--out", kitchen / "r.toml")

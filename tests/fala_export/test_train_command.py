@@ -161,7 +161,7 @@ def test_a_frozen_backbone_is_released_with_words(texts, tmp_path):
     assert 0 < pooled["margin"]["auc"] < 0.1 and 0 < users["margin"]["auc"] < 0.2
     shown = run(*command).output
     for told in (
-        f"words: {words['buckets']} n-grams have a weight; cross-entropy of {words['documents']} "
+        f"{words['buckets']} n-grams have a weight; cross-entropy of {words['documents']} "
         f"left-out documents {losses['with_words']:.4f} +-",
         "fitted to all rows; measured with heads that were fitted without a row's doc",
         f"frozen backbone, {rows} rows",

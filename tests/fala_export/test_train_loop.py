@@ -111,10 +111,10 @@ def test_a_damaged_best_checkpoint_is_named(finished, tmp_path):
 def test_checkpoints_are_neither_overwritten_nor_used_by_another_training(finished):
     with pytest.raises(ExportError, match="--resume"):
         kill_training.train(finished, data="a")
-    with pytest.raises(ExportError, match="data was 'a', and is 'b'"):
+    with pytest.raises(ExportError, match="data was 'a', but is 'b'"):
         kill_training.train(finished, resume=True, data="b")
     settings = dataclasses.replace(kill_training.SETTINGS, learning_rate=0.1)
-    with pytest.raises(ExportError, match=r"learning_rate was 0\.3, and is 0\.1"):
+    with pytest.raises(ExportError, match=r"learning_rate was 0\.3, but is 0\.1"):
         kill_training.train(finished, resume=True, settings=settings, data="a")
 
 
@@ -145,7 +145,7 @@ def test_a_processor_trains_in_bfloat16_by_accelerates_setting(whole, tmp_path, 
     assert not torch.equal(module.layer.weight, whole[0].layer.weight)
     assert module.layer.weight.dtype == torch.float32
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
-    with pytest.raises(ExportError, match="precision was 'bf16', and is None"):
+    with pytest.raises(ExportError, match="precision was 'bf16', but is None"):
         kill_training.train(tmp_path, resume=True)
 
 
