@@ -99,7 +99,7 @@ PARTS = (
     ),
     Part(
         "sim", "fala_sim.cli:main",
-        "The benchmarks of FaLA: real users' data and simulated devices.",
+        "Run the benchmarks of FaLA: real users' data and simulated devices.",
         extra="sim", program="fala-sim",
     ),
 )  # fmt: skip

@@ -91,7 +91,7 @@ def test_a_label_whose_commit_failed_counts_with_the_next_fit(fitted, given, mon
 
 def test_a_damaged_record_of_the_last_fit_causes_a_full_fit(fitted, given):
     for change in (
-        "data = -1", "trust = 2", "scales = 'x'", "scales = x'00'", "scales = zeroblob(16)",
+        "data = -1", "mixing = 2", "scales = 'x'", "scales = x'00'", "scales = zeroblob(16)",
         "decision = NULL",
     ):  # fmt: skip
         sql(fitted, f"UPDATE slots SET fit_{change}")
