@@ -198,7 +198,7 @@ def read_recipe(path: Path, *, lexical: bool | None = None) -> Recipe:
             data = stream.read(_MOST_BYTES + 1).removeprefix(BOM_UTF8)
         if len(data) > _MOST_BYTES:
             raise ExportError(f"not a recipe, because it is larger than {_MOST_BYTES} bytes")
-        file = msgspec.toml.decode(data, type=_File)
+        file = msgspec.toml.decode(data.decode(), type=_File)
         recipe = _recipe_of(
             file if lexical is None else msgspec.structs.replace(file, lexical=lexical), path
         )

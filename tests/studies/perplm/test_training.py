@@ -151,7 +151,7 @@ def test_an_interrupted_training_resumes_to_the_same_weights_in_each_stage(folde
         with kill_training.interrupted_at(kind, count), pytest.raises(KeyboardInterrupt):
             trained(folder, data, work, "soft-all", **settings)
         assert list((work / stage).glob("checkpoint-*"))
-    with pytest.raises(ExportError, match="prompts_length was 3, and is 5"):
+    with pytest.raises(ExportError, match="prompts_length was 3, but is 5"):
         trained(folder, data, work, "soft-all", **{**settings, "length": 5})
     resumed = trained(folder, data, work, "soft-all", **settings)
     assert resumed.about == whole.about
