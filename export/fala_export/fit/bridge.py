@@ -91,9 +91,8 @@ def fit_bridge(source: str, old: Vectors, new: Vectors) -> Bridge:
 def learn_bridge(source: str, old: Vectors, new: Vectors, seed: int = 0) -> FittedBridge:
     """Fit the map from an earlier backbone's embeddings to a new backbone's, by ridge regression.
 
-    If there are more than 10,000 texts and more than twice the fewest, only so many are drawn. A
-    fifth of the texts determines the penalty and the residual variance. The map is then fitted to
-    all of them.
+    At most 10,000 texts, or twice the fewest if that is more, are drawn. A fifth of the drawn texts
+    determines the penalty and the residual variance. The map is then fitted to all of them.
 
     Args:
         source: The earlier backbone's ``Bundle.backbone_digest``.

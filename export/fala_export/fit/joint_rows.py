@@ -89,6 +89,16 @@ class JointProblem:
         return [*(square for _, square in self._principal), _squares(self._centred)]
 
     @cached_property
+    def _sizes(self) -> list[int]:
+        """The number of each block's columns."""
+        return [len(square) for square in self._squares]
+
+    @cached_property
+    def _all_squares(self) -> Floats:
+        """The sums of squares of all columns, and of the bias's, which is 1 in every row."""
+        return np.append(np.concatenate(self._squares), len(self))
+
+    @cached_property
     def _rows(self) -> tuple[tuple[DenseRows | CentredRows, ...], ...]:
         """The blocks' rows, exact and with quicker products, which suffice far from the minimum."""
         few = len(self) <= FEW
@@ -114,8 +124,7 @@ class JointProblem:
         zeros = np.zeros_like(evidence.labels)
         of_blocks = np.sqrt(np.divide(scales, self.kappas))
         rows, quick = (JointRows(parts, tuple(of_blocks.tolist()), _FREE) for parts in self._rows)
-        sizes = [len(square) for square in self._squares]
-        roots = np.append(np.repeat(of_blocks, sizes), _FREE)
+        roots = np.append(np.repeat(of_blocks, self._sizes), _FREE)
         exact = Problem(rows, zeros, zeros + self.start[:, None], evidence)
         point = exact.start
         tolerances = [*_STAGES, tolerance]
@@ -123,7 +132,7 @@ class JointProblem:
             point[:, :-1] = np.divide(start, roots, out=np.zeros_like(start), where=roots > 0)
             tolerances = [tolerance]
         # This is the Hessian's diagonal at one curvature; the problem's slope has no column.
-        squares = np.append(np.concatenate(self._squares), len(self)) * roots**2
+        squares = self._all_squares * roots**2
         for near in tolerances:
             problem = exact.over(quick) if near >= _STAGES[-1] else exact
             curvature = evidence.curvature_at(problem.logits(point)).mean()
@@ -139,8 +148,7 @@ class JointProblem:
             The weights of the dense parts, (C, D); those of the n-grams, (C, width); and biases,
             (C,).
         """
-        sizes = [len(square) for square in self._squares]
-        *dense, words, bias = np.split(point, np.cumsum(sizes), axis=1)
+        *dense, words, bias = np.split(point, np.cumsum(self._sizes), axis=1)
         rows = [rows for rows, _ in self._principal]
         weights = [part @ each.axes.T for part, each in zip(dense, rows, strict=True)]
         offset = bias[:, 0] - words @ self._centred.centre

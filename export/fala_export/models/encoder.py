@@ -124,11 +124,7 @@ class Encoder:
         Raises:
             ExportError: The encoder reads fewer tokens than wanted.
         """
-        if wanted is None:
-            return min(self.usual, self.longest)
-        if not 0 < wanted <= self.longest:
-            raise ExportError(f"the model reads 1 to {self.longest} tokens of a text, not {wanted}")
-        return wanted
+        return checked_length(wanted, min(self.usual, self.longest), self.longest)
 
     def token_ids(self, texts: Sequence[str], max_length: int) -> list[list[int]]:
         """Return the tokens of each text; see ``token_ids``."""
@@ -166,6 +162,20 @@ class Encoder:
         module, pad_id = copy.deepcopy(self.module), old_ids.index(self.pad_id)
         keep_tokens(module.transformer, old_ids, pad_id)
         return replace(self, model=module, tokenizer=tokenizer, pad_id=pad_id, tokens=len(old_ids))
+
+
+def checked_length(wanted: int | None, usual: int, most: int) -> int:
+    """Return the number of tokens of a text to read: ``wanted``, or if None, the usual number.
+
+    Raises:
+        ExportError: The number is not from 1 to the most tokens that the model reads.
+    """
+    length = usual if wanted is None else wanted
+    if not 0 < length <= most:
+        raise ExportError(
+            f"the model reads 1 to {most} tokens of a text, not {length}; set --max-length"
+        )
+    return length
 
 
 def trim_encoder(encoder: Encoder, texts: Iterable[str]) -> Encoder:

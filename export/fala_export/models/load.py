@@ -75,8 +75,7 @@ def load(
         with naming(str(path)):
             modules = read_modules(path, ("Transformer", STATIC))
             if is_static(path, modules):
-                _check_graph(model, pooling)
-                mode = None if pooling == "own" else pooling
+                mode = _mode_without_layers(model, pooling)
                 encoder = load_static(path, modules, model, mode, options.max_length)
                 reason = "static embeddings have no layers"
                 return replace(encoder, not_layers=reason if pooling is None else "")
@@ -96,19 +95,23 @@ def _load_graph(
     tokenizer: Path | None,
 ) -> Encoder:
     with naming(str(model.source)):
-        _check_graph(model, pooling)
-    mode = None if pooling == "own" else pooling
+        mode = _mode_without_layers(model, pooling)
     encoder = load_onnx(path, model, mode, options.max_length, tokenizer)
     reason = "a graph returns no inner layers"
     return replace(encoder, not_layers=reason if pooling is None else "")
 
 
-def _check_graph(model: ModelSource, pooling: AnyPooling | None) -> None:
-    """Check that no option is set that only a transformer has."""
+def _mode_without_layers(model: ModelSource, pooling: AnyPooling | None) -> str | None:
+    """Return the pooling of a graph or a table of vectors; None uses its own.
+
+    Raises:
+        ExportError: An option is set that only a transformer with its weights has.
+    """
     if model.layers is not None:
         raise ExportError("layers = N and --layers need a transformer's folder with its weights")
     if pooling == "attention":
         raise ExportError('pooling = "attention" needs a transformer with its weights')
+    return None if pooling == "own" else pooling
 
 
 def _load_like(bundle: Bundle, model: ModelSource) -> Encoder:

@@ -17,7 +17,7 @@ from fala.bundle.format import MAX_TOKENS
 from fala_export.base.errors import ExportError
 from fala_export.base.quiet import first_line
 from fala_export.graph.runtime import session
-from fala_export.models.encoder import DEFAULT_LENGTH, Encoder
+from fala_export.models.encoder import DEFAULT_LENGTH, Encoder, checked_length
 from fala_export.models.exported_graph import (
     GRAPH_INPUTS,
     INPUT_KINDS,
@@ -109,11 +109,7 @@ def _load(
     first = _first_position(config)
     most = _most_tokens(config, files.settings.longest, own) - first
     default = min(most, own.get("max_length") or DEFAULT_LENGTH, DEFAULT_LENGTH)
-    longest = default if max_length is None else max_length
-    if not 0 < longest <= most:
-        raise ExportError(
-            f"the model reads 1 to {most} tokens of a text, not {longest}; set --max-length"
-        )
+    longest = checked_length(max_length, default, most)
     original = read_graph(path)
     _check_inputs(original)
     model = normal_form(original)

@@ -23,7 +23,7 @@ from fala.bundle.format import MAX_TOKENS
 from fala_export.base.errors import ExportError
 from fala_export.graph.edit import GraphEdit
 from fala_export.graph.runtime import session
-from fala_export.models.encoder import Encoder
+from fala_export.models.encoder import Encoder, checked_length
 from fala_export.models.exported_graph import ExportedGraph
 from fala_export.models.files import ModelFiles
 from fala_export.models.folder import (
@@ -109,11 +109,7 @@ def load_static(
     if _OTHER in arrays:  # Texts are truncated at the end, whatever the tokenizer says.
         limit, side = config.get("max_length", _DEFAULT_LENGTH), None
     most = min(limit or MAX_TOKENS, MAX_TOKENS)
-    longest = most if max_length is None else max_length
-    if not 0 < longest <= most:
-        raise ExportError(
-            f"the model reads 1 to {most} tokens of a text, not {longest}; set --max-length"
-        )
+    longest = checked_length(max_length, most, most)
     graph = rows.graph()
     encoder = Encoder(
         model=ExportedGraph(graph, session(graph), graph.graph.output[0].name, end.eval()),

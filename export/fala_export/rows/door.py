@@ -61,7 +61,8 @@ class Door:
 
     def _forget(self) -> None:
         """Begin a new round, because values that rows share are stored once per round."""
-        self._known: dict[object, object] = {}
+        self._names: dict[str, str] = {}  # texts and users
+        self._histories: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._digests: dict[str | None, int] = {None: _LARGEST}
         self._characters = 0
         self._most_rows = len(self._lines) + MOST_ROWS + MOST_ROWS_OF_PEOPLE
@@ -80,7 +81,7 @@ class Door:
         ):
             return
         self._examples.append(self._once(example))
-        self._users.append(user if user is None else self._known.setdefault(user, user))  # type: ignore[arg-type]
+        self._users.append(user if user is None else self._names.setdefault(user, user))
         self._labels.append(label)
         self._splits.append(split_number(row.split))
         self._lines.append(row.line)
@@ -93,20 +94,20 @@ class Door:
     def _once(self, example: Example) -> Example:
         """Return an equal example that shares its texts with other rows."""
         if isinstance(example, Match):
-            history = self._known.get(example.history)
+            history = self._histories.get(example.history)
             if history is None:
                 history = tuple(self._text(text) for text in example.history)
                 self._characters += _OF_HISTORY * len(example.history)
-                self._known[history] = history
-            return Match(history, self._text(example.candidate))  # type: ignore[arg-type]
+                self._histories[history] = history
+            return Match(history, self._text(example.candidate))
         return self._text(example)
 
     def _text(self, text: str) -> str:
-        known = self._known.get(text)
+        known = self._names.get(text)
         if known is None:
-            self._known[text] = known = text
+            self._names[text] = known = text
             self._characters += len(text)
-        return known  # type: ignore[return-value]
+        return known
 
     def rows(self) -> Rows:
         """Return the drawn rows, in their order."""
