@@ -14,11 +14,11 @@ from fala_sim.cli.profiles import profiles_command
 from fala_sim.cli.runs import all_command, pack_command
 
 
-class _Laboratory(Group):
+class _Benchmarks(Group):
     extra = "sim"
 
 
-@click.group("fala-sim", cls=_Laboratory, context_settings=SETTINGS)
+@click.group("fala-sim", cls=_Benchmarks, context_settings=SETTINGS)
 @click.version_option(package_name="fala-sdk")
 def main() -> None:
     """Run the benchmarks of FaLA: real users' data and simulated devices."""

@@ -77,7 +77,7 @@ def keep_good(
     Args:
         frame: The frame, as ``read_columns`` returns it.
         good: Whether each row is good.
-        problem: What is wrong with the other rows.
+        problem: The fault of the other rows, in words.
         path: Path of the file.
         left_out: Counts the other rows.
 

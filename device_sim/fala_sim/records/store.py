@@ -24,7 +24,7 @@ from fala.base.errors import counted
 from fala_sim.records.provenance import provenance
 
 RecordContent: TypeAlias = "dict[str, Any]"
-#: What was run, as named by the family of experiments that makes the record.
+#: The kind of a record, as the family of experiments that makes the record names it.
 RecordKind: TypeAlias = str
 
 #: The file of a run's records, and the file that ``pack`` makes from them.

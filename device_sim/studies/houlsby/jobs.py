@@ -81,7 +81,7 @@ def validate_rate(
         task: The benchmark on its backbone.
         key: Key of the record.
         trained: Key of the training.
-        method: What is trained.
+        method: Adapters, or a baseline that trains parts of the backbone.
         rate: The learning rate; ``USUAL`` for the method's default.
     """
     # A run at the usual rate may have measured and deleted a full model.
@@ -104,7 +104,7 @@ def train_benchmark(task: Benchmark, key: RecordKey, method: Method, rate: str =
     Args:
         task: The benchmark on its backbone.
         key: Key of the record.
-        method: What is trained.
+        method: Adapters, or a baseline that trains parts of the backbone.
         rate: The learning rate; see ``validate_rate``.
     """
     bundle, report = _trained(task, key, method, rate)

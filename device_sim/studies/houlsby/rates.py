@@ -32,7 +32,7 @@ class RateTrial:
 
     Attributes:
         kind: Kind of its record.
-        trained: What is trained.
+        trained: Adapters, or a baseline that trains parts of the backbone.
         variant: Distinguishes trainings of the same method.
     """
 

@@ -81,7 +81,7 @@ def train_method(settings: TaskRelease, method: Method) -> dict[str, Any]:
 
     Args:
         settings: Settings of the training.
-        method: What is trained.
+        method: Adapters, or a baseline that trains parts of the backbone.
 
     Returns:
         The bundle's summary, with the training's details.
