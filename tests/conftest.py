@@ -37,6 +37,14 @@ def pytest_collection_modifyitems(items):
             item.add_marker("slow")
 
 
+def pytest_make_parametrize_id(val, argname):
+    """Name a test by the argument where that is bytes, in which a compressor may store the time.
+
+    Two workers whose tests have other names refuse to run.
+    """
+    return argname if isinstance(val, bytes) else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
     checkout.marks = {mark.name for mark in item.iter_markers()}

@@ -139,10 +139,21 @@ def test_methods_that_train_run_once_unless_people_take_turns():
         for seed, user in enumerate(in_turn)
     ]
     _, replaced, _ = replacement.EXPERIMENTS
-    jobs = replaced.keys(SimpleNamespace(tested=tested), ["top", "lora"])
+    plan = SimpleNamespace(trained_users=None)
+    jobs = replaced.keys(SimpleNamespace(tested=tested, plan=plan), ["top", "lora"])
     run = [(method, division.data, division.seed) for division, method, _ in jobs]
     assert run[:3] == [("lora", "posts", 0), ("lora", "films", 0), ("lora", "films", 1)]
     assert run[3:] == [("top", data, seed) for data in users for seed in (0, 1)]
+
+
+def test_methods_that_train_may_run_on_fewer_people():
+    users = dict.fromkeys(("ada", "bob", "cem"), 9)
+    tested = [people.Participants("posts", 0, "test", "classification", users)]
+    study = SimpleNamespace(tested=tested, plan=SimpleNamespace(trained_users=2))
+    jobs = replacement.EXPERIMENTS[1].keys(study, ["top", "lora"])
+    assert [(method, key.user) for _, method, (key,) in jobs] == [
+        ("lora", "ada"), ("lora", "bob"), ("top", "ada"), ("top", "bob"), ("top", "cem"),
+    ]  # fmt: skip
 
 
 def test_settings_without_scores_are_not_chosen(tmp_path):

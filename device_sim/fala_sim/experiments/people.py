@@ -320,11 +320,13 @@ class Experiment:
         """Yield the division, the method and the record keys of each job of some methods."""
         # Trained methods, which take longest, come first.
         for method in sorted(methods, key=lambda name: name not in TRAINED):
-            divisions = self.divisions(study)
+            divisions, most = self.divisions(study), self.users
+            if method in TRAINED and study.plan.trained_users is not None:
+                most = min(most or study.plan.trained_users, study.plan.trained_users)
             for division in _of_new_people(divisions) if method in TRAINED else divisions:
                 if method not in ALL_TASKS and division.task not in CLASSES:
                     continue
-                for user, examples in islice(division.users.items(), self.users):
+                for user, examples in islice(division.users.items(), most):
                     key = RecordKey(self.kind, division.data, method, user, division.seed)
                     variants = ("",) if self.variants is None else self.variants(examples)
                     if keys := [key.of(variant) for variant in variants]:

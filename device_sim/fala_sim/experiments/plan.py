@@ -132,6 +132,8 @@ class PeoplePlan(DataPlan):
             cannot be trained. tuned:NAME, or tuned:FOLDER, is first trained on each data set's
             public rows; last:NAME, or last:FOLDER, pools its last layer instead of three.
         methods: Run only these methods, by name.
+        trained_users: Number of users per data set, and of the people who choose settings, for the
+            methods that train a transformer; default: as many as for the others.
         method: Add the method that a file defines, and run it, beside --methods or beside fala.
     """
 
@@ -140,6 +142,7 @@ class PeoplePlan(DataPlan):
     old: Annotated[str, Named(old_backbones, files=True)] = "glove"
     new: NewBackbone = "minilm"
     methods: Annotated[tuple[str, ...], Named(_methods, several=True)] = ()
+    trained_users: Count | None = None
     method: tuple[File, ...] = ()
 
 
@@ -169,7 +172,7 @@ class Family:
 
 def people_family(kind: RecordKind, run: RunFamily) -> Family:
     """Return the family of an experiment on people whose methods are fixed."""
-    return Family((kind,), PeoplePlan, run, fixed=("methods", "method"))
+    return Family((kind,), PeoplePlan, run, fixed=("methods", "trained_users", "method"))
 
 
 def run_of(module: str) -> RunFamily:
