@@ -888,8 +888,8 @@ class Device:
             trust: The vendor's public key; None takes the key of ``create``, if there was one.
 
         Returns:
-            The losses of the old, the vendor's new and the carried model on the same labelled
-            examples, each left out, and what the replacement would cost.
+            The losses of the old personal model, the new model alone and the carried model on the
+            same labelled examples, each left out, and what the replacement would cost.
 
         Raises:
             BundleError: If ``replace`` would raise it.
@@ -897,7 +897,7 @@ class Device:
 
         Examples:
             >>> preview = device.preview(fala_sim.sample_release("bert"))
-            >>> preview.new, preview.decision, preview.comparison.worse  # None: not known yet
+            >>> preview.new, preview.decision, preview.comparison.worse  # None: inconclusive
             ('bert', 'personal', None)
         """
         run, origin = Run(check_budget(budget)), self._folder.signed(trust)
@@ -951,7 +951,7 @@ class Device:
                 encoded, so pass the items again with their new vectors to ``learn``.
             accept: ``"better-than-old"`` refuses a release whose first personal model is worse for
                 this user than the active model, beyond noise; ``"better-than-vendor"`` refuses one
-                if it is worse than the vendor's new model. Labels of texts that both backbones have
+                if it is worse than the new model alone. Labels of texts that both backbones have
                 encoded decide (``Comparison``); up to 20 forward passes of the budget are first
                 spent on random texts for this. ``"better-than-old"`` is ``Comparison.worse``, which
                 also weighs whether the two vendor models agree. ``"always"`` refuses nothing;

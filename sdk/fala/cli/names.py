@@ -16,7 +16,7 @@ About = Mapping[str, str]
 ACCEPT: About = {
     "always": "install it in any case",
     "better-than-old": "reject it if it is worse than the old personal model",
-    "better-than-vendor": "reject it if labels prove it worse than the vendor's new model",
+    "better-than-vendor": "reject it if labels prove it worse than the new model alone",
 }
 
 

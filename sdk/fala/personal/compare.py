@@ -1,4 +1,4 @@
-"""Compare the old model, the vendor's new model and the carried model on a user's examples."""
+"""Compare the old model, the new model alone and the carried model on a user's examples."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Sides:
     ) -> dict[str, Measured] | None:
         """Measure three models on some labelled examples, each left out, and return this by model.
 
-        The models are ``"old"``, the old personal model; ``"vendor"``, the vendor's own new model;
+        The models are ``"old"``, the old personal model; ``"vendor"``, the new model alone;
         and ``"carried"``, the personal model on the new backbone.
 
         Args:
@@ -272,7 +272,7 @@ def refuse_worse(comparison: Comparison, accept: Accept, release: object) -> Non
     elif accept == "better-than-vendor" and to_vendor is not None and to_vendor.worse:
         before = comparison.vendor
         losses = losses_in_words(comparison, to_vendor, before)
-        verdict = f"worse for this user than the vendor's own: {losses}"
+        verdict = f"worse for this user than the new model alone: {losses}"
     else:
         return
     advice = 'Wait for another release, or pass accept="always"'

@@ -24,20 +24,20 @@ def comparison_in_words(comparison: Comparison, old: str, new: str = "it") -> st
     to_old = comparison.to_old
     if to_old is None and not comparison.worse:
         return (
-            f"{_unknown(old)}: {counted(comparison.labelled, 'label')} of encoded texts "
+            f"{_inconclusive(old)}: {counted(comparison.labelled, 'label')} of encoded texts "
             f"{be(comparison.labelled)} too few to compare the models"
         )
     if to_old is None or (comparison.worse and not to_old.worse):
         return _disagreement(comparison, old, new)
     losses = losses_in_words(comparison, to_old, comparison.old)
     if comparison.worse is None:
-        return f"{_unknown(old)}: {losses}"
+        return f"{_inconclusive(old)}: {losses}"
     word = comparison.judgement.replace("_", " ")
     return f"It is {word} for this user than {old}: {losses}"
 
 
-def _unknown(old: str) -> str:
-    return f"Whether it is worse for this user than {old} is not known yet"
+def _inconclusive(old: str) -> str:
+    return f"The comparison with {old} is inconclusive for this user"
 
 
 def losses_in_words(comparison: Comparison, difference: Difference, before: float | None) -> str:
@@ -85,8 +85,9 @@ class Changes(Plain):
         estimated: Number of those that have only an estimated embedding on one of the backbones.
         measure: ``"error rate"``, in percent; for ratings ``"rmse"``, in their unit.
         old: The measure of the old personal model.
-        vendor: The measure of the vendor's new model; None if there is no vendor.
-        new: The measure of the new personal model, or of the model that was chosen instead.
+        vendor: The measure of the new model alone; None if there is no vendor.
+        new: The measure of FaLA's result: the new personal model, or the model that was chosen
+            instead.
         negative_flips: Ids of the examples that were right before and are wrong now; see
             ``Device.examples``. None for ratings, which are neither right nor wrong.
         positive_flips: Ids of the examples that were wrong before and are right now; None for
@@ -127,8 +128,8 @@ def changes_in_words(changes: Changes | None) -> str:
     rated = changes.measure == "rmse"
     measure, unit, digits = ("RMSE", "", 3) if rated else (changes.measure, " %", 1)
     models = {
-        "the old personal model": changes.old, "the vendor's new model": changes.vendor,
-        "the user's new model": changes.new,
+        "the old personal model": changes.old, "the new model alone": changes.vendor,
+        "FaLA": changes.new,
     }  # fmt: skip
     figures = ", ".join(
         f"{value:.{digits}f}{unit} with {model}"

@@ -18,7 +18,7 @@ from fala.store.texts import NOT_KEPT
 MODELS: Mapping[Decision, str] = {
     "personal": "the personal model",
     "calibrated": "the recalibrated model",
-    "vendor": "the model without a personal part",
+    "vendor": "the model without personalization",
 }
 
 
@@ -110,7 +110,7 @@ class Report(Plain):
         new: The new release, in the same form.
         decision: Which model is active: ``"personal"``; or, if that would be worse,
             ``"calibrated"``, the recalibrated vendor model with the user's slope and bias, or
-            ``"vendor"``, the vendor's model as it is.
+            ``"vendor"``, the model without personalization.
         reason: Why the model was chosen, as a sentence.
         examples: Number of examples whose input on the new backbone is real or estimated.
         labelled: Number of those that have a label.
@@ -177,7 +177,7 @@ class Report(Plain):
         """Whether the user is worse off, as a clause; empty without a comparison."""
         if self.comparison is None:
             return ""
-        before = self.old if self.old != self.new else "before the replacement"
+        before = self.old if self.old != self.new else "the model before the replacement"
         return comparison_in_words(self.comparison, before, self.new)
 
     @property
@@ -242,9 +242,9 @@ class Preview(Plain):
         )
         verdict = comparison_in_words(self.comparison, self.old, self.new)
         if self.worse is None and self.passes_to_know is not None:
-            verdict += f"; after about {counted(self.passes_to_know, 'forward pass')} it is"
+            verdict += f"; about {counted(self.passes_to_know, 'forward pass')} should decide it"
         elif self.worse is None:
-            verdict += "; more labels are needed to know"
+            verdict += "; more labels are needed to decide it"
         return f"{verdict}. {changes_in_words(self.changes)}. {cost}."
 
 

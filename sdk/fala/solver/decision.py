@@ -46,8 +46,8 @@ Judgement: TypeAlias = Literal["better", "no_worse", "worse", "unknown"]
 
 _WORDS: Mapping[str, str] = {
     "personal": "the personal model",
-    "calibrated": "the vendor's with the user's own slope and bias",
-    "vendor": "the vendor's own",
+    "calibrated": "the recalibrated model",
+    "vendor": "the model without personalization",
 }
 # A head that knows nothing has no direction, so only its bias is fitted.
 _NO_DIRECTION = "the shares of the labels alone"
@@ -295,11 +295,11 @@ class Comparison(Plain):
     Attributes:
         labelled: The number of these examples.
         old: The mean loss of the old personal model, in nats; None without an example.
-        vendor: The mean loss of the vendor's new model, without a personal part.
+        vendor: The mean loss of the new model alone, without personalization.
         carried: The mean loss of the personal model on the new backbone.
         to_old: How much worse the carried model is than the old one; None if there are too few
             labels to compare.
-        to_vendor: How much worse the carried model is than the vendor's new model.
+        to_vendor: How much worse the carried model is than the new model alone.
         to_old_of_all: How much worse the carried model is than the old one on all labelled
             examples, including those with an estimated embedding; None if the two releases agree
             (``releases``), or all labels together are too few to compare.
@@ -350,8 +350,8 @@ class Comparison(Plain):
 
         True if its loss is higher beyond noise, and False if the labels rule out that it is higher
         by ``MATTERS``. Otherwise True if the new vendor model disagrees (``disagrees``), or None,
-        which means that it is not known. ``accept="better-than-old"`` refuses a release if this is
-        True.
+        which means that the comparison is inconclusive. ``accept="better-than-old"`` refuses a
+        release if this is True.
         """
         if self.to_old is not None and self.to_old.worse:
             return True

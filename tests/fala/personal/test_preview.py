@@ -96,7 +96,7 @@ def test_a_better_release_is_known_once_there_are_labels(tmp_path, blunt, releas
 def test_a_preview_estimates_the_passes_to_a_verdict(device, releases):
     preview = device.preview(releases["mid"], Budget(5))
     assert preview.worse is None and 5 < preview.passes_to_know <= 90
-    assert f"after about {preview.passes_to_know} forward passes it is" in str(preview)
+    assert f"about {preview.passes_to_know} forward passes should decide it" in str(preview)
 
 
 def test_a_refusal_names_both_losses_and_changes_nothing(device, path, blunt):
@@ -120,7 +120,7 @@ def test_a_report_warns_of_a_worse_model(device, blunt):
     report = device.refine(Budget(90))
     assert report.comparison.labelled >= 25  # it stops once further texts change nothing
     assert report.worse and report.comparison.carried > report.old_loss
-    assert "It is worse for this user than before the replacement: " in str(report)
+    assert "It is worse for this user than the model before the replacement: " in str(report)
     assert "Device.rollback goes back" in str(report) and report.to_dict()["worse"]
     device.rollback()
     assert device.status().release == "old" and device.refine(Budget(5)).comparison is None
@@ -256,7 +256,7 @@ def test_the_same_release_is_not_worse(tmp_path, releases, count):
             report = device.replace(releases["mid"], Budget(20), accept="better-than-old")
             assert report.comparison.to_old.mean == 0.0 and report.worse is False
             assert "refined" not in str(report)
-            assert "no worse for this user than before the replacement" in str(report)
+            assert "no worse for this user than the model before the replacement" in str(report)
 
 
 def test_the_commands(device, path, releases, tmp_path):
