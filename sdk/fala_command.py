@@ -86,7 +86,7 @@ PARTS = (
     ),
     Part(
         "replace", "fala_sim.playground.command:command",
-        "Replace the backbone under personal models, and see what survives.",
+        "Replace the backbone under personal models, and compare what is carried over.",
         program="fala-replace",
     ),
     Part(

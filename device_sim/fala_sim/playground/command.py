@@ -48,8 +48,8 @@ class WalkOptions:
     """The options of the command.
 
     Attributes:
-        old: The backbone to replace: a built-in name or a bundle.
-        new: The new backbone: a built-in name or a bundle.
+        old: The old backbone or release: a built-in name or a bundle.
+        new: The new backbone or release: a built-in name or a bundle.
         data: Users' rows: CSV, TSV, JSON Lines, JSON or Parquet, plain or packed by gzip, or a
             folder of Dataset.save_to_disk; '-' is standard input (default: a built-in synthetic
             sample).
@@ -58,7 +58,7 @@ class WalkOptions:
             (default: the range of the release's head, if it is for ratings).
         positive: The label whose F1 is shown (default: the conventional positive label, such as
             yes, 1 or true; for other labels macro-F1, the mean over the labels).
-        device: Replace on this device folder instead of simulated devices.
+        device: Replace on this device folder instead of simulating users.
         refine: With --device: continue its last replacement instead of --new.
         trust: With --device: the vendor's key, whose signature must be beside --new.
         allow_older: With --device: accept a version below an earlier one of the device.
@@ -124,21 +124,22 @@ class WalkOptions:
         return Budget(self.budget, self.seconds)
 
 
-_HELP = """Replace the backbone under personal models, and see what survives.
+_HELP = """Replace the backbone under personal models, and compare what is carried over.
 
-Without --device the command simulates the vendor and the users. The vendor fits global heads
-on the public rows and learns a bridge between the two backbones on their texts. Every user's
-device learns with the old backbone, is replaced, and is scored on the user's held-out rows.
-Over the bridge the new model predicts before any forward pass ("instant"), and is then refined
-within the budget ("FaLA"). Without a bridge the budget is used for its first predictions.
+Without --device the command simulates the vendor and the users. The vendor fits heads on the
+public rows and learns a bridge between the two backbones on their texts. Every user's device
+learns with the old backbone, is replaced, and is scored on the user's held-out rows. Over the
+bridge the new personal model predicts before any forward pass ("FaLA, no forward pass"), and
+is then refined within the budget ("FaLA"). Without a bridge the budget is used for its first
+predictions.
 
 Error rate: how often a model disagrees with this user on unseen texts, in percent. All models
 decide as ``Device.predict`` does: for the most probable label, which of two labels has a
-probability above 1/2. Right before, wrong now: the texts that the old personal model decides
-right and this model decides wrong. The last line says whether the new personal model decides
-better or worse than the vendor's new model and than the old personal model, by a 95 % interval
-over the users, or that the comparison is inconclusive. F1 is shown for the label --positive,
-with the same decisions. For ratings, the error and the rank correlation are shown.
+probability above 1/2. Right before, wrong now (negative flips): the texts that the old
+personal model decides right and this model decides wrong. The last line says whether FaLA
+decides better or worse than the new model alone and than the old personal model, by a 95 %
+interval over the users, or that the comparison is inconclusive. F1 is shown for the label
+--positive, with the same decisions. For ratings, the error and the rank correlation are shown.
 """
 
 
@@ -169,9 +170,9 @@ command = click.version_option(package_name="fala-sdk")(
 def _walk(options: WalkOptions, as_json: bool) -> None:
     """Simulate the vendor and all users, and print the figures."""
     if options.new is None:
-        raise click.UsageError("--new is missing: the new backbone")
+        raise click.UsageError("--new is missing: the new backbone or release")
     if options.old is None:
-        raise click.UsageError("--old is missing: the backbone to replace")
+        raise click.UsageError("--old is missing: the old backbone or release")
     old_bundle, new_bundle = _backbone(options.old), _backbone(options.new)
     rows = _rows(options, [old_bundle, new_bundle])
     users = list(rows.users)[: options.users]
@@ -202,7 +203,7 @@ def _walk(options: WalkOptions, as_json: bool) -> None:
         if not as_json:
             click.echo(tables.heading(old, new, rows, len(users), options.limits, left_out))
         results: list[dict[str, Any]] = []
-        with progress("devices", len(users)) as bar:
+        with progress("users", len(users)) as bar:
             for user in users:
                 results.append(run_user(user, rows, old, new, options.limits, positive))
                 bar.update(1)
@@ -246,7 +247,7 @@ def _left_out(rows: Rows, users: Sequence[str]) -> dict[str, int]:
     """Return how many rows are left out, by reason."""
     others = [rows.users[user] for user in rows.users if user not in users]
     count = sum(len(user.train) + len(user.test) for user in others)
-    return {**rows.left_out, **({"of users beyond --users": count} if count else {})}
+    return {**rows.left_out, **({"from users beyond --users": count} if count else {})}
 
 
 def _replace_on_device(options: WalkOptions, path: Path, as_json: bool) -> None:

@@ -21,19 +21,30 @@ _TITLES = {
 }  # fmt: skip
 #: Figures that are shown in percent.
 _PERCENT = ("error_rate", "negative_flips", "positive_flips")
-_MODELS = {"old_personal": "old", "new_global": "new", "instant": "instant", "fala": "FaLA"}
+#: The columns of the models, each with the two lines of its heading.
+_COLUMNS = {
+    "old_personal": ("old", "personal"), "new_global": ("new", "alone"),
+    "instant": ("FaLA, no", "forward pass"), "fala": ("", "FaLA"),
+}  # fmt: skip
+#: The model that is active after a decision.
+_ACTIVE = {
+    "personal": "personal model", "calibrated": "recalibrated model",
+    "vendor": "model without personalization",
+}  # fmt: skip
+#: The models with which FaLA is compared, as columns and sentences name them.
+_OTHERS = {"new_global": "new model alone", "old_personal": "old personal model"}
 
 _LEGEND = """\
-old: the old personal model. new: the vendor's new model. instant: the personal model on the new
-backbone, before any forward pass. FaLA: the personal model after the forward passes. No backward
-pass is needed.
+Old personal: the old personal model. New alone: the model of the new release without
+personalization. FaLA, no forward pass: the new personal model before any forward pass. FaLA: the
+new personal model after the forward passes. No backward pass is needed.
 """
 _OF_LABELS = """\
 Error rate: how often a model disagrees with the user on unseen texts. Every model decides as
 Device.predict does: for the most probable label, which of two labels has a probability above 1/2.
-Right before, wrong now: the texts that the old personal model decides right and this model decides
-wrong; wrong before, right now: the other way round. Lower is better for the first two figures and
-the log loss."""
+Right before, wrong now (negative flips): the texts that the old personal model decides right and
+this model decides wrong; wrong before, right now (positive flips): the other way round. Lower is
+better for the first two figures and the log loss."""
 _OF_ONE_LABEL = """\
 F1 is of the label {positive}, by the same decisions; --positive names another label."""
 _MACRO = """\
@@ -54,47 +65,57 @@ def heading(
         f"{old.name} -> {new.name} on {rows.source}: {counted(users, 'user')}, "
         f"at most {counted(passes, 'forward pass')} each\n"
         f"rows left out: {left_out_in_words(left_out)}\n"
-        f"global heads: {'; '.join(heads)}\n"
+        f"vendor's heads: {'; '.join(heads)}\n"
         f"bridge: {new.bridge}\n"
-        f"scales: {new.scales or 'as the release has them'}\n"
+        f"prior variances: {new.scales or 'as the release has them'}\n"
     )
 
 
 def walk_table(users: Sequence[Mapping[str, Any]], positive: HeadLabel | None) -> str:
-    """Return a table of the users' figures, their means, and a legend.
+    """Return the users' figures, their means, FaLA's differences from other models, and a legend.
 
     Args:
         users: Results of ``run_user``.
         positive: The label whose F1 is shown; None for macro-F1.
     """
-    width = max(6, *(len(user["user"]) for user in users))
+    width = max(4, *(len(user["user"]) for user in users))
     metrics = [metric for metric in _TITLES if metric in users[0]]
-    first, models, means = metrics[0], [*users[0][metrics[0]]], mean(users)
-    names = " ".join(f"{_MODELS[model]:>{_width(model)}}" for model in models)
+    means, first = mean(users), metrics[0]
+    above, below = (
+        " ".join(f"{heading[line]:>{_width(model)}}" for model, heading in _COLUMNS.items())
+        for line in (0, 1)
+    )
     flips = "negative_flips" in metrics
-    above, below = (f"   {words:>13}" * flips for words in ("right before,", "wrong now"))
+    flipped = [f"  {words:>9}" * flips for words in ("right", "before,", "wrong now")]
     lines = [
-        f"{'':{width}} {_TITLES[first]:^{len(names)}}{above} {'':>20} {'seconds':^15}".rstrip(),
-        f"{'user':{width}} {names}{below}   documents forwards {'instant':>7} {'total':>7}"
-        "   decision",
+        f"{'':{width}} {_TITLES[first]:^{len(below)}}{flipped[0]}  {'':16}  {'seconds':^13}",
+        f"{'':{width}} {above}{flipped[1]}  {'':8} {'forward':>7}  {'first':>6}",
+        f"{'user':{width}} {below}{flipped[2]}  examples {'passes':>7}  {'model':>6} {'total':>6}"
+        "  decision",
     ]
     for user in [*users, {"user": "mean", "decision": "", **means}]:
         instant = None if user["instant"] is None else user["instant"]["seconds"]
-        flipped = f"   {_figure(user['negative_flips']['fala'], 13, 1)}" if flips else ""
+        flipped_now = f"  {_figure(user['negative_flips']['fala'], 9, 1)}" if flips else ""
         lines.append(
-            f"{user['user']:{width}} {_figures(user[first], first)}{flipped}"
-            f"   {user['documents']:>9.0f} "
-            f"{user['forward_passes']:>8.0f} {_figure(instant, 7)} {user['seconds']['total']:>7.2f}"
-            f"   {user['decision']}".rstrip()
+            f"{user['user']:{width}} {_figures(user[first], first)}{flipped_now}"
+            f"  {user['documents']:>8.0f} {user['forward_passes']:>7.0f}"
+            f"  {_figure(instant, 6)} {user['seconds']['total']:>6.2f}  {user['decision']}"
         )
     titles = {**_TITLES, "f1": f"F1 of {positive}"}
-    head = f"means of {counted(len(users), 'user')}"
-    wide = max(len(head), *(len(titles[metric]) for metric in metrics))
-    lines += ["", f"{head:{wide}} {names}   FaLA minus old (95 % interval)"]
+    heads = f"means of {counted(len(users), 'user')}", "difference (95 % interval)"
+    wide = max(*map(len, heads), *(len(titles[metric]) for metric in metrics))
+    lines += ["", f"{'':{wide}} {above}", f"{heads[0]:{wide}} {below}"]
+    lines += [f"{titles[metric]:{wide}} {_figures(means[metric], metric)}" for metric in metrics]
     lines += [
-        f"{titles[metric]:{wide}} {_figures(means[metric], metric)}   {_change(users, metric)}"
+        "",
+        f"{heads[1]:{wide}}" + "".join(f"  FaLA minus {_OTHERS[other]:<20}" for other in _OTHERS),
+    ]
+    lines += [
+        f"{titles[metric]:{wide}}"
+        + "".join(f"  {_change(users, metric, other):<31}" for other in _OTHERS)
         for metric in metrics
     ]
+    lines = [line.rstrip() for line in lines]
     legend = [_LEGEND + (_OF_RATINGS if "rmse" in metrics else _OF_LABELS)]
     if "f1" in metrics:
         legend.append(_OF_ONE_LABEL.format(positive=positive))
@@ -107,19 +128,18 @@ def summary(report: Report) -> str:
     """Return the result of a replacement, or of its refinement, in words."""
     title = f"{report.old} -> {report.new}" if report.replaced else report.new
     counts = f"{report.examples} ({report.labelled} labelled), {report.counts.representatives} "
+    counts += "encoded by the new backbone"
     if report.counts.clusters:
-        counts += f"representatives of {counted(report.counts.clusters, 'cluster')}"
-    else:
-        counts += "through the new backbone"
+        counts += f", from {counted(report.counts.clusters, 'cluster')}"
     lines = [
-        f"{title}: {report.decision} model",
-        f"why              {report.reason}",
+        f"{title}: {_ACTIVE[report.decision]}",
+        f"reason           {report.reason}",
         *([f"verdict          {report.verdict}"] if report.verdict else []),
         *([f"changes          {report.changes}"] if report.changes else []),
         f"examples         {counts}",
     ]
     if report.instant is not None:
-        lines.append(f"instant          {_instant(report.instant)}")
+        lines.append(f"first model      {_instant(report.instant)}")
     lines.append(f"forward passes   {report.forward_passes}; backward passes 0")
     if report.stopped:
         lines.append(f"stopped          {report.stopped}")
@@ -134,7 +154,7 @@ def summary(report: Report) -> str:
         )
     if report.counts.scales:
         scales = ", ".join(f"{scale:g}" for scale in report.counts.scales)
-        lines.append(f"scales           {scales}")
+        lines.append(f"prior variances  {scales}")
     lines.append(
         "seconds          "
         + ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in report.seconds.items())
@@ -143,7 +163,7 @@ def summary(report: Report) -> str:
 
 
 def _width(model: str) -> int:
-    return max(5, len(_MODELS[model]))
+    return max(5, *map(len, _COLUMNS[model]))
 
 
 def _figures(values: Mapping[str, float | None], metric: str) -> str:
@@ -151,9 +171,9 @@ def _figures(values: Mapping[str, float | None], metric: str) -> str:
     return " ".join(_figure(value, _width(model), digits) for model, value in values.items())
 
 
-def _change(users: Sequence[Mapping[str, Any]], metric: str) -> str:
-    """Return a figure of the new personal model minus the old one's, as a mean over users."""
-    gains = changes(users, metric, "old_personal")
+def _change(users: Sequence[Mapping[str, Any]], metric: str, other: str) -> str:
+    """Return FaLA's figure minus another model's, as a mean over users with its interval."""
+    gains = changes(users, metric, other)
     if not gains:
         return "-"
     digits, bounds = 1 if metric in _PERCENT else 3, interval(gains)
@@ -169,18 +189,12 @@ def _figure(value: float | None, width: int, digits: int = 3) -> str:
 
 
 def _conclusion(result: Mapping[str, Any]) -> str:
-    """Return a line that says whether the new personal model is better than the other two."""
+    """Return a line that says whether FaLA is better than the new model alone and the old model."""
     is_rate = result["figure"] == "error_rate"
     digits, unit = (1, " %") if is_rate else (3, "")
-    models = {
-        "new_global": "the vendor's new model", "old_personal": "the old personal model",
-    }  # fmt: skip
-    sentences = [
-        f"The new personal model has an error rate of {result['fala']:.{digits}f} %."
-        if is_rate
-        else f"The new personal model has an RMSE of {result['fala']:.{digits}f}."
-    ]
-    for model, name in models.items():
+    figure = "error rate" if is_rate else "RMSE"
+    sentences = [f"FaLA has an {figure} of {result['fala']:.{digits}f}{unit}."]
+    for model, name in _OTHERS.items():
         value, difference, interval, verdict = result[model].values()
         numbers = f"{value:.{digits}f}{unit}; difference {difference:+.{digits}f}, "
         if interval is None:
@@ -188,39 +202,42 @@ def _conclusion(result: Mapping[str, Any]) -> str:
         else:
             low, high = interval
             numbers += f"95 % interval over users {low:+.{digits}f} to {high:+.{digits}f}"
-        if verdict == "not known":
-            sentences.append(f"The comparison with {name} is inconclusive ({numbers}).")
+        if verdict == "inconclusive":
+            sentences.append(f"The comparison with the {name} is inconclusive ({numbers}).")
         else:
-            sentences.append(f"It is {verdict} than {name} ({numbers}).")
+            sentences.append(f"It is {verdict} than the {name} ({numbers}).")
     return " ".join(sentences)
 
 
 def _remarks(users: Sequence[Mapping[str, Any]]) -> list[str]:
-    count = sum(user["decision"] == "personal" for user in users)
-    others = " The others use the vendor's new model, some with a slope and a bias of their own."
+    decisions = [user["decision"] for user in users]
+    personal, recalibrated, alone = map(decisions.count, ("personal", "calibrated", "vendor"))
+    others = (
+        f" It uses the recalibrated model for {recalibrated}, and the new model alone for {alone}."
+    )
     lines = [
-        f"The personal model is kept for {count} of {counted(len(users), 'user')}."
-        + others * (count < len(users))
+        f"FaLA keeps the personal model for {personal} of {counted(len(users), 'user')}."
+        + others * (personal < len(users))
     ]
     verdicts = [user["worse"] for user in users]
     worse, not_worse = verdicts.count(True), verdicts.count(False)
     lines.append(
         f"By the devices' own verdicts, {worse} of {counted(len(users), 'user')} {be(worse)} worse "
         f"off than with the old personal model, {not_worse} {be(not_worse)} not, and for "
-        f"{verdicts.count(None)} it is not known yet."
+        f"{verdicts.count(None)} the comparison is inconclusive."
     )
     if public := sum(user["public"] for user in users):
         lines.append(
-            f"{public} of {sum(user['documents'] for user in users)} documents that the users "
+            f"{public} of {sum(user['documents'] for user in users)} examples that the devices "
             "learned from are also in the public rows, with other people's labels. A head that was "
-            "fitted to them knows these texts, so the old model looks better here than it would on "
-            "new texts."
+            "fitted to them knows these texts, so the old personal model looks better here than it "
+            "would on new texts."
         )
     return lines
 
 
 def _instant(instant: InstantReport) -> str:
-    text = f"{instant.decision} model after {instant.seconds:.3f} s, no forward pass"
+    text = f"{_ACTIVE[instant.decision]} after {instant.seconds:.3f} s, before any forward pass"
     if instant.losses:
         text += f"; {instant.reason}"
     return text

@@ -1,6 +1,6 @@
 """The simulation of ``fala-replace``: a vendor and the users' devices.
 
-The vendor fits global heads on the public rows, and learns a bridge on their texts. Each user is
+The vendor fits heads on the public rows, and learns a bridge on their texts. Each user is
 simulated as a device; see ``fala_export.people.simulate``.
 """
 
@@ -124,20 +124,20 @@ def _add_scales(
 ) -> str:
     """Learn prior variances, and write the release again with them; return a description."""
     if reason := few_annotators(rows):
-        return f"the SDK's: {reason}"
+        return f"the defaults, because {reason}"
     bundle = Bundle.open(release)
     try:
         scales, origin = learn_scales(bundle, head, rows, lambda _: embeddings, show)
     except DataError as error:
-        return f"the SDK's: {error}"
+        return f"the defaults, because {error}"
     if origin is None:
-        return "the SDK's"
+        return "the defaults"
     write_again(release, bundle, {"scales": scales, "scales_from": origin})
     return f"chosen on {origin['annotators']} public annotators"
 
 
 def changes(users: Sequence[Mapping[str, Any]], figure: str, model: str) -> list[float]:
-    """Return a figure of the new personal model minus another model's, for each user with both.
+    """Return FaLA's figure minus another model's, for each user with both.
 
     Args:
         users: Results of ``run_user``.
@@ -149,7 +149,7 @@ def changes(users: Sequence[Mapping[str, Any]], figure: str, model: str) -> list
 
 
 def conclusion(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Compare the new personal model with the vendor's new one and with the old personal one.
+    """Compare FaLA with the new model alone and with the old personal model.
 
     Args:
         users: Results of ``run_user``.
@@ -157,9 +157,9 @@ def conclusion(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     Returns:
         ``figure``, ``"error_rate"`` or ``"rmse"``, both of which are better if lower; its mean
         ``fala`` over the users; and for ``new_global`` and ``old_personal`` its mean ``value``, the
-        mean ``difference`` of the new personal model from it with Student's 95 % ``interval`` over
-        the users (None for fewer than three users), and the ``verdict``: ``"better"`` or
-        ``"worse"`` if the interval does not contain 0, else ``"not known"``.
+        mean ``difference`` of FaLA from it with Student's 95 % ``interval`` over the users (None
+        for fewer than three users), and the ``verdict``: ``"better"`` or ``"worse"`` if the
+        interval does not contain 0, else ``"inconclusive"``.
     """
     figure = next(figure for figure in ("error_rate", "rmse") if figure in users[0])
 
@@ -175,6 +175,6 @@ def conclusion(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             "value": value_of(model),
             "difference": float(np.mean(gains)),
             "interval": None if bounds is None else [*bounds],
-            "verdict": "better" if high < 0 else "worse" if low > 0 else "not known",
+            "verdict": "better" if high < 0 else "worse" if low > 0 else "inconclusive",
         }
     return result

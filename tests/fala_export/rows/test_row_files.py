@@ -297,8 +297,8 @@ def test_the_command_reads_a_table(tmp_path):
     values = json.loads(walk.stdout)
     assert len(values["users"]) == 1 and "no splits: 2 of 8" in values["data"]
     reasons = values["left_out"]["reasons"]
-    assert list(reasons) == ["on held-out documents", "of users beyond --users"]
+    assert list(reasons) == ["on held-out documents", "from users beyond --users"]
     users = load_rows(path).users.values()
     used = values["public"] + sum(len(user.train) + len(user.test) for user in users)
-    used -= reasons["of users beyond --users"]
+    used -= reasons["from users beyond --users"]
     assert values["left_out"]["rows"] == sum(reasons.values()) == len(posts(each=60)) - used

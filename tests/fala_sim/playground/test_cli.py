@@ -58,17 +58,21 @@ def test_a_walk_prints_a_table(tiny, data):
     walk = works(*tiny, "--users", 1)
     for part in (
         "synthetic", "error rate (%)", "\nlog loss ", "\nAUC ", "\nF1 of 1 ",
-        "F1 is of the label 1,", "instant", "forwards", "decision", "\nrows left out: none\n",
+        "F1 is of the label 1,", "FaLA, no ", "forward pass", "decision", "\nrows left out: none\n",
         "at most 20 forward passes", "bridge: learned on 2000", "\nu1 ", "\nmean ",
-        "sample, 1 user, seed 0: 1 user, ", " of 1 user.", "it is not known yet",
+        "sample, 1 user, seed 0: 1 user, ", " of 1 user.", "the comparison is inconclusive.",
     ):  # fmt: skip
         assert part in walk.stdout
+    figures = walk.stdout.partition("\n\n")[2].partition("\nOld personal: ")[0]
+    assert max(map(len, figures.splitlines())) < 100
     assert without_progress(walk.stderr) == ""
     shown = works(*tiny, "--data", data, "--budget", 7).stdout
     assert "at most 7 forward passes" in shown
     assert str(data) in shown and "synthetic" not in shown
-    assert "\nThe personal model is kept for " in shown and " of 2 users" in shown
-    assert re.search(r"2 users (is|are) worse off than .* (is|are) not, and for \d it is", shown)
+    assert "\nFaLA keeps the personal model for " in shown and " of 2 users" in shown
+    assert re.search(
+        r"2 users (is|are) worse off than .* (is|are) not, and for \d the comparison is", shown
+    )
 
 
 def test_a_walk_without_a_bridge_reports_the_reason(tiny, tmp_path):
@@ -140,7 +144,7 @@ def test_the_positive_label_is_one_of_the_labels(tiny, tmp_path, data):
 
 
 def users_of(gains):
-    """Results of users whose new personal model has an error rate lower by so many percent."""
+    """Results of users whose new model alone has an error rate of 30 % and so many points more."""
     return [
         {
             "error_rate": {
@@ -161,7 +165,7 @@ def test_the_conclusion_compares_with_both_models():
     reach = 4.302653 / 3**0.5  # Student's quantile at 2 degrees of freedom
     assert (low, high) == pytest.approx((-12 - reach, -12 + reach), rel=1e-3)
     assert result["old_personal"] == {
-        "value": 20, "difference": 0, "interval": [0, 0], "verdict": "not known",
+        "value": 20, "difference": 0, "interval": [0, 0], "verdict": "inconclusive",
     }  # fmt: skip
     assert conclusion(users_of([-19, -20, -21]))["new_global"]["verdict"] == "worse"
     assert conclusion(users_of([1, 2]))["new_global"]["interval"] is None

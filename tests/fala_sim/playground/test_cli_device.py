@@ -57,10 +57,10 @@ def test_a_replacement_is_instant_and_is_refined_later(device, bridged):
     shown = works("--device", device, "--new", bridged, "--budget", 0).stdout
     for part in (
         "tiny vectors -> tiny encoder: personal model",
-        "\nwhy  ",
+        "\nreason  ",
         "; backward passes 0\n",
         ", total ",
-        "\ninstant          personal model after ",
+        "\nfirst model      personal model after ",
         "\nforward passes   0;",
     ):
         assert part in shown
@@ -70,9 +70,13 @@ def test_a_replacement_is_instant_and_is_refined_later(device, bridged):
     assert report["instant"] is None
     shown = works("--device", device, "--refine", "--budget", 10).stdout
     assert shown.startswith("tiny encoder: personal model\n")
-    for part in ("\nforward passes   10;", " 20 through the new backbone", "\nstopped          "):
+    for part in (
+        "\nforward passes   10;",
+        " 20 encoded by the new backbone",
+        "\nstopped          ",
+    ):
         assert part in shown
-    assert "\ninstant " not in shown
+    assert "\nfirst model " not in shown
 
 
 @pytest.mark.parametrize("options", [("--refine",), ("--new", None)])

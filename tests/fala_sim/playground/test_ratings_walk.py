@@ -36,7 +36,12 @@ def test_ratings_report_rmse_and_rank_correlation(releases, unbridged, table):
     """With the releases' heads, and with heads fitted to the public rows."""
     done = walk(releases, "--data", table)
     assert done.exit_code == 0, done.stderr
-    for part in ("RMSE", "rank correlation", "old   new instant  FaLA", "lower is better"):
+    for part in (
+        "RMSE",
+        "rank correlation",
+        "personal alone forward pass  FaLA",
+        "lower is better",
+    ):
         assert part in done.stdout
     assert "AUC" not in done.stdout and "classes" not in done.stdout
     fitted = json.loads(walk(unbridged, "--data", table, "--rating", 1, 5, "--json").stdout)

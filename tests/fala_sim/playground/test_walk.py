@@ -152,8 +152,8 @@ def test_scales_are_chosen_on_enough_annotators(bundles, folder):
     assert release.scales and release.manifest.details["scales_from"]["annotators"] == 20
     assert 0 <= run((old, new), rows)["auc"]["instant"] <= 1
     assert prepare(bundles, rows, folder)[1].scales == (
-        "the SDK's: 0 of 0 public annotators have at least 30 rows, and scales (prior variances) "
-        "need at least 20 such annotators"
+        "the defaults, because 0 of 0 public annotators have at least 30 rows, and scales (prior "
+        "variances) need at least 20 such annotators"
     )
 
 
