@@ -29,8 +29,8 @@ def wrong_decisions(posts: Posts) -> list[int]:
     """Wrong decisions on the unseen posts.
 
     Returns:
-        Of the vendor's new model, the old personal one, and the new personal one at once, after
-        ``PASSES`` texts, in the page's batches, and after all.
+        The counts of the new model alone, of the old personal model, and of FaLA: with no forward
+        pass, after ``PASSES`` texts in the page's batches, and after all texts.
     """
     truth = dict(enumerate(posts.truth))
     with tempfile.TemporaryDirectory() as folder:

@@ -82,7 +82,7 @@ class Part(click.Command):
 PARTS = (
     Part(
         "demo", "fala_sim.playground.page.command:command",
-        "See a personal model survive a new backbone: a page in your browser.", extra="demo",
+        "See a personal model carried over to a new release: a page in your browser.", extra="demo",
     ),
     Part(
         "replace", "fala_sim.playground.command:command",

@@ -1,1 +1,1 @@
-"""The local page of ``fala demo``, which shows that a personal model survives a new backbone."""
+"""The local page of ``fala demo``, which shows how a personal model is carried over."""

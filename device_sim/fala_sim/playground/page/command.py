@@ -40,11 +40,11 @@ from fala_sim.playground.page.notes import NAME
 @click.option("--json", "as_json", is_flag=True, help="Print the address as one JSON object.")
 @click.version_option(package_name="fala-sdk")
 def command(port: int, no_browser: bool, seed: int, device_dir: Path | None, as_json: bool) -> None:
-    """See a personal model survive a new backbone: a page in your browser.
+    """See a personal model carried over to a new release: a page in your browser.
 
-    Label a few posts, or watch an invented reader do it; let the vendor ship a new backbone; and
-    compare models on the same unseen posts. The devices are real, no data leave this machine, and
-    the page works only with the printed address. Ctrl-C ends it.
+    Label a few posts, or watch an invented reader do it; let the vendor ship a new release; and
+    compare models on the same unseen posts. Each model is a real device folder, no data leave this
+    machine, and the page works only with the printed address. Ctrl-C ends it.
 
     Needs the extra demo.
     """

@@ -1,4 +1,4 @@
-"""The page's content as plain values: the models' decisions, and how many of them are wrong."""
+"""The page's content as plain values: the models' decisions, and their error rates."""
 
 from __future__ import annotations
 
@@ -40,6 +40,10 @@ class ViewColumn:
     def wrong(self, truth: Mapping[int, int]) -> int:
         """Return the number of decisions that differ from the labels of posts, by position."""
         return sum(bool(self.decided[post]) != bool(label) for post, label in truth.items())
+
+    def error_rate(self, truth: Mapping[int, int]) -> int | None:
+        """Return the error rate on labelled posts in whole percent; None without a label."""
+        return round(100 * self.wrong(truth) / len(truth)) if truth else None
 
 
 def column_of(device: Device, texts: Sequence[str]) -> ViewColumn:
@@ -88,7 +92,12 @@ def view_of(
         "tested": len(truth),
         "unwelcome": sum(truth.values()),
         "columns": [
-            {"key": name, "backbone": column.backbone, "wrong": column.wrong(truth)}
+            {
+                "key": name,
+                "backbone": column.backbone,
+                "wrong": column.wrong(truth),
+                "error_rate": column.error_rate(truth),
+            }
             for name, column in shown.items()
         ],
         "posts": rows[:SHOWN],
@@ -106,7 +115,7 @@ def demo_verdict(
     labeller: str | None,
     stage: str,
 ) -> str:
-    """Describe the wrong decisions of the user's model beside those of the other models.
+    """Describe the error rate of the user's model beside those of the other models.
 
     The text takes three lines on a phone. The page has the numbers of all models below it.
 
@@ -119,33 +128,25 @@ def demo_verdict(
     """
     if not truth:
         if stage != "labelling":
-            return "Which model is right about you? Label some of the test posts."
+            return "Which model is right about you? Label some of the unseen posts."
         if labelled:
             learned = f"The personal model has learned {counted(labelled, 'label')}."
-            return f"{learned} Is it right? Label some of the test posts."
+            return f"{learned} Is it right? Label some of the unseen posts."
         watch = ", or watch a reader" if labeller is None else ""
         return f"No model knows you yet. Label a post{watch}."
-    wrong = {name: column.wrong(truth) for name, column in columns.items()}
-    mine = f"{wrong['mine']} of {len(truth)} wrong"
+    rates = {name: f"{column.error_rate(truth)} %" for name, column in columns.items()}
+    mine = f"error rate {rates['mine']} ({columns['mine'].wrong(truth)} of {len(truth)})"
     if stage == "labelling":
-        model = "Personal model" if labelled else "The vendor's model"
+        model = "Personal model" if labelled else "Model without personalization"
         return f"{model}: {mine}."
-    vendor = _beside(wrong["mine"] - wrong["vendor"], "the vendor's")
+    vendor = f"new model alone {rates['vendor']}"
     if stage == "rolled back":
-        return f"The old model is active again: {mine}, {vendor}."
-    before = _beside(wrong["mine"] - wrong["old"], "before")
-    return f"Personal model: {mine}, {vendor}, {before}."
-
-
-def _beside(more: int, other: str) -> str:
-    """Return a difference of counts, in words."""
-    if not more:
-        return f"as many as {other}"
-    return f"{abs(more)} {'more' if more > 0 else 'fewer'} than {other}"
+        return f"Old personal model (active again): {mine}; {vendor}."
+    return f"FaLA: {mine}; {vendor}; old personal model {rates['old']}."
 
 
 def decision_changes(columns: Mapping[str, ViewColumn], truth: Mapping[int, int]) -> dict[str, int]:
-    """Count the old model's decisions that the user's new model has put right, and made wrong.
+    """Count the flips from the old personal model to FaLA: now right, and now wrong.
 
     Args:
         columns: Predictions on the page, of all devices.

@@ -104,11 +104,11 @@ class Visit:
             self._worker.begin("watch", self._watch)
 
     def ship(self) -> None:
-        """Ship a new backbone, as the vendor."""
+        """Ship a new release, as the vendor."""
         with self._lock:
             devices, _ = self._labelling()
             if not devices.labelled():
-                raise DataError("label a post first: nothing is personal yet")
+                raise DataError("label a post first: there is no personal model yet")
             self._notes.set(shipped=True)
             self._worker.begin("ship", self._ship)
 
@@ -117,7 +117,7 @@ class Visit:
         with self._lock:
             devices, _ = self._ready()
             if not devices.replaced or devices.rolled_back:
-                raise DataError("there is no new backbone to refine")
+                raise DataError("there is no new model to refine")
             self._worker.check_idle()
             self._notes.set(target=int(self._notes.get("passes", 0)) + PASSES)
             self._worker.begin("refine", self._refine)
@@ -127,7 +127,7 @@ class Visit:
         self._worker.stop()
 
     def roll_back(self) -> None:
-        """Return to the old model, or from there to the new one."""
+        """Roll back to the old personal model, or from there to the new release."""
         self._worker.stop_and_wait()
         with self._lock:
             devices, _ = self._ready()
@@ -191,7 +191,7 @@ class Visit:
         ready = self._ready()
         self._worker.check_idle()
         if self._notes.get("shipped", False):
-            raise DataError("the vendor has shipped; start again to label more")
+            raise DataError("the new release is installed; start again to label more")
         return ready
 
     def _reader(self) -> int:

@@ -114,7 +114,7 @@ def test_mistakes_are_json_errors(client):
         ("label", {"post": True, "label": 1}, "whole number"),
         ("watch", {"reader": 9}, "the reader must be"),
         ("ship", {}, "label a post first"),
-        ("refine", {}, "no new backbone"),
+        ("refine", {}, "no new model"),
         ("rollback", {}, "no previous model"),
         ("check", {"post": 100, "label": 1}, "unseen posts"),
         ("ask", {"text": "x" * 2001}, "a text must have"),

@@ -55,7 +55,7 @@ def test_a_reader_labels_all_posts(visit):
     assert [post["label"] for post in visit.view["posts"]] == list(POSTS.truth[:SHOWN])
     wrong = visit.view["columns"][0]["wrong"]
     assert wrong < sum(POSTS.truth)  # showing every post is wrong that often
-    assert visit.view["verdict"] == f"Personal model: {wrong} of 100 wrong."
+    assert visit.view["verdict"] == f"Personal model: error rate {wrong} % ({wrong} of 100)."
     with pytest.raises(DataError, match="an invented reader labels"):
         visit.label(0, 1)
     with pytest.raises(DataError, match="another reader"):
@@ -72,7 +72,7 @@ def test_a_visitor_is_compared_on_unseen_posts(visit):
     visit.check(1, int(not decided[1]))
     visit.check(2, 1)
     visit.check(2, None)
-    assert visit.view["verdict"] == "Personal model: 1 of 2 wrong."
+    assert visit.view["verdict"] == "Personal model: error rate 50 % (1 of 2)."
     assert leans_of(visit.view) == before
 
 
@@ -92,7 +92,7 @@ def test_every_column_has_its_devices_predictions(shipped, replaced):
     with Device.create(folder.with_name("fresh"), sample_release("bert")) as fresh:
         predicted = column_of(fresh, POSTS.unseen).lean[:SHOWN].tolist()
     assert leans_of(after, "vendor") == predicted
-    with pytest.raises(DataError, match="has shipped"):
+    with pytest.raises(DataError, match="release is installed"):
         replaced.label(30, 1)
 
 
@@ -113,16 +113,16 @@ MODELS = {
 @pytest.mark.parametrize(
     ("stage", "mine", "says"),
     [
-        ("labelling", "mine", "Personal model: 0 of 4 wrong."),
-        ("shipped", "mine", "Personal model: 0 of 4 wrong, 3 fewer than the vendor's, 2 "
-         "fewer than before."),
-        ("shipped", "vendor", "Personal model: 3 of 4 wrong, as many as the vendor's, 1 "
-         "more than before."),
-        ("rolled back", "old", "The old model is active again: 2 of 4 wrong, 1 fewer "
-         "than the vendor's."),
+        ("labelling", "mine", "Personal model: error rate 0 % (0 of 4)."),
+        ("shipped", "mine", "FaLA: error rate 0 % (0 of 4); new model alone "
+         "75 %; old personal model 50 %."),
+        ("shipped", "vendor", "FaLA: error rate 75 % (3 of 4); new model "
+         "alone 75 %; old personal model 50 %."),
+        ("rolled back", "old", "Old personal model (active again): error rate 50 % (2 of 4); "
+         "new model alone 75 %."),
     ],
 )  # fmt: skip
-def test_the_verdict_compares_wrong_decisions(stage, mine, says):
+def test_the_verdict_compares_error_rates(stage, mine, says):
     columns = {**MODELS, "mine": MODELS[mine]}
     assert demo_verdict(columns, TRUTH, 6, "visitor", stage) == says
 
@@ -134,8 +134,10 @@ def test_the_verdict_asks_for_what_is_missing():
     assert asked(0, None, "labelling").endswith("Label a post, or watch a reader.")
     assert asked(0, "visitor", "labelling").endswith("Label a post.")
     assert asked(1, "visitor", "labelling").startswith("The personal model has learned 1 label.")
-    assert "test posts" in asked(6, "visitor", "shipped")
-    assert demo_verdict(MODELS, TRUTH, 0, None, "labelling").startswith("The vendor's model: ")
+    assert "unseen posts" in asked(6, "visitor", "shipped")
+    assert demo_verdict(MODELS, TRUTH, 0, None, "labelling").startswith(
+        "Model without personalization: "
+    )
 
 
 def test_changed_decisions_are_counted_as_right_or_wrong():
@@ -150,7 +152,7 @@ def test_a_rollback_shows_the_old_model_and_can_be_undone(replaced):
     replaced.roll_back()
     assert replaced.view["stage"] == "rolled back"
     assert leans_of(replaced.view) == leans_of(replaced.view, "old")
-    with pytest.raises(DataError, match="no new backbone"):
+    with pytest.raises(DataError, match="no new model"):
         replaced.refine()
     replaced.roll_back()
     assert replaced.view["stage"] == "shipped"

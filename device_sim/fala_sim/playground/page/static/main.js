@@ -112,7 +112,7 @@ function showMaking() {
   if (before && before.labelled < view.labelled) {
     const moves = now.map((value, post) => Math.abs(value - before.now[post]));
     const most = view.posts[moves.indexOf(Math.max(...moves))].text;
-    at("moved").textContent = `Of the test posts below, the last labels moved the model most on “${most}”`;
+    at("moved").textContent = `Among the unseen posts below, the last labels moved the model most on “${most}”`;
     say(`${view.labelled} labelled.`);
   } else if (!view.labelled) {
     at("moved").textContent = "";
@@ -129,29 +129,29 @@ function showRelease() {
   const enough = view.labelled >= view.wanted;
   at("ship-why").hidden = here || (view.labelled > 0 && !enough);
   at("ship-why").textContent = enough
-    ? "These are enough labels. Press the button."
-    : "Label a post first: nothing is personal yet.";
+    ? "Enough labels: install the new release."
+    : "Label a post first: there is no personal model yet.";
   at("shipped").hidden = !here;
   enable("ship", !here && view.labelled > 0 && !view.busy);
   if (!here) {
-    if (view.busy === "ship") say("The new backbone is being installed.");
+    if (view.busy === "ship") say("The new release is being installed.");
     return;
   }
   const back = view.stage === "rolled back";
   const costs = view.costs;
   at("took").textContent = back
-    ? `The old model is active again; that took ${number(costs.rollback_seconds ?? 0, 2)} s.`
-    : `The new backbone is active. That took ${number(costs.replace_seconds ?? 0, 2)} s, and no post was read for it.`;
-  at("passes-text").textContent = `This device has ${view.documents} posts, ${view.labelled} of them labelled by ${view.who === "reader" ? "the reader" : "you"}. The new backbone has read ${view.passes || "none"}.`;
+    ? `The old personal model is active again. The rollback took ${number(costs.rollback_seconds ?? 0, 2)} s.`
+    : `The new release is active. The replacement took ${number(costs.replace_seconds ?? 0, 2)} s, without a forward pass.`;
+  at("passes-text").textContent = `This device has ${view.documents} posts, ${view.labelled} of them labelled by ${view.who === "reader" ? "the reader" : "you"}. The new backbone has encoded ${view.passes || "none"}.`;
   at("passes").max = view.documents;
   at("passes").value = view.passes;
   at("refine").hidden = back || !view.more;
-  at("refine").textContent = `Let the new backbone read ${view.more}${view.passes ? " more" : ""}`;
+  at("refine").textContent = `Refine: encode ${view.more}${view.passes ? " more" : ""} posts`;
   enable("refine", !view.busy);
   at("report").textContent = view.report ?? "";
-  at("rollback").textContent = back ? "Return to the new model" : "Roll back to the old model";
+  at("rollback").textContent = back ? "Roll back again, to the new release" : "Roll back to the old personal model";
   enable("rollback", view.busy !== "ship");
-  if (view.busy === "refine") say(`${view.passes} posts read`);
+  if (view.busy === "refine") say(`${view.passes} posts encoded.`);
   else say(`${at("took").textContent} ${view.verdict}`);
 }
 
@@ -167,10 +167,10 @@ function showResult() {
   at("righted").textContent = view.changes?.right ?? "";
   at("wronged").textContent = view.changes?.wrong ?? "";
   const which = shows.differing
-    ? `${view.differing.length} of the ${view.differ} test posts on which the models differ.`
-    : `${view.posts.length} of ${view.unseen} test posts.`;
+    ? `${view.differing.length} of the ${view.differ} unseen posts on which the models differ.`
+    : `${view.posts.length} of ${view.unseen} unseen posts.`;
   at("whom").textContent = view.who === "reader"
-    ? `${which} ${taste(view.reader)} Of the ${view.unseen}, ${view.unwelcome} are unwelcome to this reader.`
+    ? `${which} ${taste(view.reader)} ${view.unwelcome} of the ${view.unseen} are unwelcome to this reader.`
     : `${which} Label some to see which decisions are wrong.`;
   at("differing").hidden = view.columns.length === 1;
   at("differing").textContent = `Only where they differ (${view.differ} of ${view.unseen})`;
@@ -184,13 +184,13 @@ function showCosts() {
   const rows = [];
   if (view.labelled) rows.push(seconds(`learning the labels (${view.labelled})`, costs.learn_seconds));
   if (costs.replace_seconds !== null) {
-    rows.push(seconds("replacement, with its checks", costs.replace_seconds));
-    if (view.passes) rows.push(seconds(`reading ${view.passes} posts, and learning from them`, costs.refine_seconds));
+    rows.push(seconds("replacement, including validation", costs.replace_seconds));
+    if (view.passes) rows.push(seconds(`refinement, ${view.passes} forward passes`, costs.refine_seconds));
   }
   if (costs.rollback_seconds !== null) rows.push(seconds("rollback", costs.rollback_seconds));
   if (costs.replace_seconds !== null) {
-    rows.push(["Forward passes of the new backbone (posts read)", view.passes]);
-    rows.push(["Backward passes (training of the backbone)", 0]);
+    rows.push(["Forward passes of the new backbone", view.passes]);
+    rows.push(["Backward passes", 0]);
   }
   rows.push(megabytes("Download: the old release", costs.old_megabytes, 1));
   rows.push(megabytes("Download: the new release", costs.new_megabytes, 1));

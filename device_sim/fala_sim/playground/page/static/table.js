@@ -3,14 +3,18 @@
 
 import { element } from "./text.js";
 
-const TITLES = { old: "Old personal", vendor: "Vendor's new", instant: "Personal at once" };
+const TITLES = {
+  old: "Old personal model",
+  vendor: "New model alone",
+  instant: "FaLA, no forward pass",
+};
 
 /** Return a column's title. */
 export function title(key, view) {
-  if (view.columns.length === 1) return view.labelled ? "Personal model" : "The vendor's model";
+  if (view.columns.length === 1) return view.labelled ? "Personal model" : "Model without personalization";
   if (key !== "mine") return TITLES[key];
-  if (view.stage === "rolled back") return "Old, active again";
-  return view.passes ? `Personal ${view.passes} read` : TITLES.instant;
+  if (view.stage === "rolled back") return "Old personal model (active again)";
+  return view.passes ? `FaLA, ${view.passes} forward passes` : TITLES.instant;
 }
 
 export const shows = { differing: false }; // whether only posts on which the models differ are shown
@@ -56,12 +60,12 @@ function heads(table, view) {
   view.columns.forEach((column, at) => { table.tHead.rows[0].cells[1 + at].textContent = title(column.key, view); });
 }
 
-/** Show how often each model is wrong. */
+/** Show each model's error rate. */
 export function showFigures(table, view) {
   table.hidden = view.columns.length === 1 || !view.tested;
-  const name = element("th", { role: "rowheader", scope: "row", class: "corner" }, "Wrong decisions");
+  const name = element("th", { role: "rowheader", scope: "row", class: "corner" }, "Error rate");
   const cells = view.columns.map((column) => element(
-    "td", { role: "cell" }, element("strong", {}, column.wrong), ` of ${view.tested} wrong`));
+    "td", { role: "cell" }, element("strong", {}, `${column.error_rate} %`), ` (${column.wrong} of ${view.tested})`));
   fillTable(table, view, "Model", [element("tr", { role: "row" }, name, ...cells)]);
   heads(table, view);
 }
@@ -70,9 +74,9 @@ function row(post, keys, labelling, check) {
   const labels = element("span", { class: "said" });
   const buttons = [];
   if (labelling) {
-    labels.append("You say:");
+    labels.append("Your label:");
     ["fine", "unwelcome"].forEach((word, label) => {
-      const button = element("button", { type: "button", "aria-label": `You say ${word}: ${post.text}` }, word);
+      const button = element("button", { type: "button", "aria-label": `Your label ${word}: ${post.text}` }, word);
       button.addEventListener("click", () =>
         check(post.post, button.getAttribute("aria-pressed") === "true" ? null : label));
       buttons.push(button);
@@ -85,7 +89,7 @@ function row(post, keys, labelling, check) {
   return { line, cells, labels, buttons };
 }
 
-/** Make a cell for an answer: right or wrong, the decision, and its certainty as a number and a bar. */
+/** Make a cell for an answer: right or wrong, the decision, and its probability as a number and a bar. */
 export function cell(tag = "td", role = "cell") {
   const mark = element("span", { "aria-hidden": "true" });
   const decision = element("strong");
@@ -110,7 +114,7 @@ export function fillCell(parts, lean, label = null) {
   parts.mark.textContent = right ? "✓ " : wrong ? "✕ " : "";
   parts.decision.textContent = muted ? "muted" : "shown";
   // At most 99, because no model is certain.
-  parts.sure.textContent = `${Math.min(99, Math.round(50 + 50 * Math.abs(lean)))} % sure`;
+  parts.sure.textContent = `${Math.min(99, Math.round(50 + 50 * Math.abs(lean)))} % probable`;
   parts.word.textContent = right ? ", right" : wrong ? ", wrong" : "";
   parts.bar.style.setProperty("--from", Math.min(0, lean));
   parts.bar.style.setProperty("--part", Math.abs(lean));
@@ -120,7 +124,7 @@ function fill(row, post, view, labelling) {
   if (labelling) {
     row.buttons.forEach((button, label) => button.setAttribute("aria-pressed", post.label === label));
   } else {
-    row.labels.textContent = `The reader says: ${post.label ? "unwelcome" : "fine"}`;
+    row.labels.textContent = `The reader's label: ${post.label ? "unwelcome" : "fine"}`;
   }
   for (const column of view.columns) fillCell(row.cells[column.key], post.lean[column.key], post.label);
 }
