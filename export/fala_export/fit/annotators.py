@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from fala.base.threads import one_blas_thread
 from fala.bundle.reading import Bundle
 from fala.model.heads import Head, Vectors
-from fala.solver.training import TrainingSet
 from fala_export.base.errors import RowError
 from fala_export.fit import scales
-from fala_export.fit.left_out import Show, cross_fitted_logits
+from fala_export.fit.left_out import Show, held_out_logits
 from fala_export.people.draw import LEAST_ANNOTATORS, annotators_of, evenly, rows_of_head
 from fala_export.recipe.record import TrainingRecord
 from fala_export.rows.table import Rows, coded
@@ -37,7 +36,7 @@ def annotated(bundle: Bundle, head: Head, rows: Rows) -> tuple[Rows, NDArray[np.
 
     Returns:
         The rows with a user: those of the drawn annotators, and others, for the heads that compute
-        the cross-fitted logits; the positions of the drawn annotators' rows; and the number of
+        the held-out logits; the positions of the drawn annotators' rows; and the number of
         annotators from whom they were drawn.
 
     Raises:
@@ -85,37 +84,35 @@ def learn_scales(
         The table and its details, as ``choose_table`` returns them.
 
     Raises:
-        DataError: The logits cannot be cross-fitted; see ``cross_fitted_logits``.
+        DataError: No head can be fitted without some of the rows; see ``held_out_logits``.
         RowError: A row's label does not fit the head; see ``annotated``.
     """
     rows, drawn, available = annotated(bundle, head, rows)
     embeddings = embeddings_of(rows.texts())
-    logits = cross_fitted_logits(
-        bundle, head, rows.examples.tolist(), rows.row_labels, embeddings, show
-    )[drawn]
+    logits, held_out = held_out_logits(bundle, head, rows, embeddings, show)
     used = rows.take(drawn)
     # Many annotators label the same examples, so their inputs are computed once.
     (*examples, _), positions = coded(used.examples)
     words = head.ngrams(examples)
-    training, names = scales.annotated_set(
+    annotators = scales.Annotators.of(
         head,
         head.inputs(examples, embeddings)[positions],
         None if words is None else words.take(positions),
-        logits,
+        logits[drawn],
         head.label_shares(used.row_labels),
         [str(name) for name in used.user_names],
+        held_out[drawn],
     )
-    return choose_table(training, names, available, show)
+    return choose_table(annotators, available, show)
 
 
 def choose_table(
-    rows: TrainingSet, names: Sequence[str], available: int, show: Show
+    annotators: scales.Annotators, available: int, show: Show
 ) -> tuple[list[dict[str, Any]] | None, dict[str, int] | None]:
     """Choose the scales of the drawn annotators, by number of labels.
 
     Args:
-        rows: The annotators' rows, from ``annotated_set``.
-        names: The annotator of each row.
+        annotators: The annotators' rows.
         available: Number of annotators from whom they were drawn.
         show: A function that shows progress.
 
@@ -125,11 +122,11 @@ def choose_table(
     """
     table, people = [], 0
     for labels in scales.NUMBERS_OF_LABELS:
-        sets = scales.training_sets(rows, names, labels)
+        sets = annotators.simulated(labels)
         if len(sets) < LEAST_ANNOTATORS:
             break
         people = max(people, len(sets))
-        length = len(sets) * scales.trials(len(sets[0][0].blocks) - 1)
+        length = len(sets) * scales.trials(len(sets[0][0].training.blocks) - 1)
         with show(f"choosing scales for {labels} labels", length) as bar, one_blas_thread():
             table.append(scales.choose_scales(sets, labels, bar.update).to_details())
     if not table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypedDict, cast
 
 import numpy as np
@@ -40,7 +40,7 @@ from fala.model.links import LABELS, LEAST_NOISE, TAGS, Link, Rating
 from fala.model.losses import Floats, check_arrays
 from fala.solver.newton import Evidence
 from fala.text.ngrams import BUCKETS, lexical_rows
-from fala_export.fit.joint import Joint, fit_joint, left_out
+from fala_export.fit.joint import Joint, document_sets, fit_joint, refitted
 from fala_export.fit.joint_rows import JointProblem, frequent, narrowed
 from fala_export.fit.plain import PlainProblem
 from fala_export.fit.streamed_rows import parts_of
@@ -207,6 +207,26 @@ class HeadTrainingSet:
         """The examples' labels, as the solver takes them."""
         none = np.zeros_like(self.shares)
         return Evidence(self.shares, self.counts, none, np.zeros(len(none)), self.link)
+
+    def evidence_of(self, labels: Sequence[Label], part: NDArray[np.bool_]) -> Evidence:
+        """Return the evidence of some of the rows alone; an example without any has the weight 0.
+
+        Args:
+            labels: The labels of all rows.
+            part: Whether each row counts, shape (n,).
+        """
+        scale, link = self.numbers, self.link
+        if scale is not None:
+            link = rating_of(scale.low, scale.high)
+        values = link.numbers([labels[row] for row in np.flatnonzero(part).tolist()], self.names)
+        if scale is not None:
+            values = (values - scale.mean) / scale.deviation
+        positions, count = self.positions[part], len(self.shares)
+        counts = np.bincount(positions, minlength=count).astype(np.float64)
+        sums = np.column_stack([np.bincount(positions, column, count) for column in values.T])
+        shares = self.shares.copy()
+        np.divide(sums, counts[:, None], out=shares, where=counts[:, None] > 0)
+        return replace(self.evidence, labels=shares, label_weights=counts)
 
     def details(self) -> dict[str, int]:
         """Describe what the head is fitted to, for a manifest."""
@@ -380,11 +400,58 @@ def left_out_logits(
         DataError: There is only one document, or the penalties belong to another kind of head.
     """
     problem, *_ = _joint_problem(rows)
+    sets = document_sets(problem)
+    if len(sets) < 2:
+        raise DataError("leaving documents out needs at least two documents")
+    evidence, logits = rows.evidence, np.zeros_like(rows.shares)
+    parts = [replace(evidence, label_weights=fitted * rows.counts) for fitted in sets]
+    refits = _refitted(rows, problem, parts, penalties, step)
+    for fitted, each in zip(sets, refits, strict=True):
+        logits[fitted == 0] = each[fitted == 0]
+    return np.asarray(logits[rows.positions])
+
+
+def logits_of_parts(
+    rows: HeadTrainingSet,
+    labels: Sequence[Label],
+    parts: Sequence[NDArray[np.bool_]],
+    penalties: Sequence[float] | None = None,
+    step: Callable[[], None] = lambda: None,
+) -> list[Floats]:
+    """Return all rows' logits by heads with lexical features, one for each part of the rows.
+
+    Args:
+        rows: The training data.
+        labels: The rows' labels, n of them.
+        parts: The rows to which each head is fitted, shape (n,).
+        penalties: Penalties, as for ``left_out_logits``.
+        step: A function, as for ``left_out_logits``.
+
+    Returns:
+        Logits of shape (n, C), for each part.
+
+    Raises:
+        DataError: The penalties belong to another kind of head.
+    """
+    problem, *_ = _joint_problem(rows)
+    evidence = [rows.evidence_of(labels, part) for part in parts]
+    refits = _refitted(rows, problem, evidence, penalties, step)
+    return [logits[rows.positions] for logits in refits]
+
+
+def _refitted(
+    rows: HeadTrainingSet,
+    problem: JointProblem,
+    evidence: Sequence[Evidence],
+    penalties: Sequence[float] | None,
+    step: Callable[[], None],
+) -> list[Floats]:
+    """Return the examples' logits by fits to parts of the labels, (m, C), in the labels' units."""
     chosen = fit_joint(problem, step).penalties if penalties is None else penalties
-    logits = np.asarray(left_out(problem, chosen)[rows.positions])
+    logits = refitted(problem, chosen, evidence)
     if rows.numbers is None:
         return logits
-    return rows.numbers.deviation * logits + rows.numbers.mean
+    return [rows.numbers.deviation * each + rows.numbers.mean for each in logits]
 
 
 def _joint_problem(

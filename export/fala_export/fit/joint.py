@@ -12,7 +12,7 @@ are l_k = kappa_k / (2 r_k sum_i s_i).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from fala.base.errors import DataError
 from fala.base.threads import one_blas_thread
 from fala.model.links import Link
 from fala.model.losses import Floats
+from fala.solver.newton import Evidence
 from fala_export.fit.joint_rows import JointProblem
 from fala_export.people.draw import searched
 from fala_export.people.fold import folds_of
@@ -102,7 +103,7 @@ def fit_joint(problem: JointProblem, step: Callable[[], None] = lambda: None) ->
         documents = len(np.unique(search.problem.documents))
         del search  # This frees what the search computed for a subset.
         scales = [10.0 ** (k / 2) for k in chosen]
-        point, logits = problem.minimize(scales, np.ones(len(problem)), None, _FINAL)
+        point, logits = problem.minimize(scales, problem.evidence, None, _FINAL)
         total = float(problem.evidence.label_weights.sum())
         penalties = (
             kappa / (2 * scale * total) for kappa, scale in zip(problem.kappas, scales, strict=True)
@@ -113,15 +114,18 @@ def fit_joint(problem: JointProblem, step: Callable[[], None] = lambda: None) ->
         )  # fmt: skip
 
 
-def left_out(problem: JointProblem, penalties: Sequence[float]) -> Floats:
-    """Return cross-fitted logits: each example's logits by a fit to other documents, shape (n, C).
+def refitted(
+    problem: JointProblem, penalties: Sequence[float], evidence: Sequence[Evidence]
+) -> list[Floats]:
+    """Return all examples' logits by fits to parts of the labels, each of shape (n, C).
 
     Args:
-        problem: The training data; each fit uses two thirds of the documents.
+        problem: The training data.
         penalties: The penalties l_k by block, as ``fit_joint`` chose them on all documents.
+        evidence: The evidence of each fit; an example that is left out has the weight 0.
 
     Raises:
-        DataError: There is only one document, or the number of penalties is not that of the blocks.
+        DataError: The number of penalties is not that of the blocks.
     """
     blocks = len(problem.parts) + 1
     if len(penalties) != blocks:
@@ -129,23 +133,16 @@ def left_out(problem: JointProblem, penalties: Sequence[float]) -> Floats:
             f"there must be a penalty for each of the {blocks} blocks of features, not "
             f"{len(penalties)} penalties"
         )
-    sets = _sets(problem)
-    if len(sets) < 2:
-        raise DataError("leaving documents out needs at least two documents")
+    total = float(problem.evidence.label_weights.sum())
+    scales = [
+        kappa / (2 * penalty * total)
+        for kappa, penalty in zip(problem.kappas, penalties, strict=True)
+    ]
     with one_blas_thread():
-        total = float(problem.evidence.label_weights.sum())
-        scales = [
-            kappa / (2 * penalty * total)
-            for kappa, penalty in zip(problem.kappas, penalties, strict=True)
-        ]
-        z = np.zeros(problem.evidence.labels.shape)
-        for fitted in sets:
-            _, logits = problem.minimize(scales, fitted, None, _FINAL)
-            z[fitted == 0] = logits[fitted == 0]
-        return z
+        return [problem.minimize(scales, each, None, _FINAL)[1] for each in evidence]
 
 
-def _sets(problem: JointProblem) -> Floats:
+def document_sets(problem: JointProblem) -> Floats:
     """Return each fold's training set: 1 for its examples, 0 for those of left-out documents."""
     folds = folds_of(problem.documents)
     return np.asarray(folds != np.arange(folds.max() + 1)[:, None], dtype=np.float64)
@@ -157,7 +154,7 @@ class _Search:
     def __init__(self, problem: JointProblem, step: Callable[[], None]) -> None:
         self.problem = problem
         self._step = step
-        self._sets = _sets(problem)
+        self._sets = document_sets(problem)
         self._losses: dict[tuple[int | None, ...], float] = {}
         self._margins: dict[float, float] = {}
         self._starts: list[Floats | None] = [None] * len(self._sets)
@@ -208,7 +205,8 @@ class _Search:
         counts, sums = evidence.label_weights, np.zeros(len(self.problem))
         for fold, fitted in enumerate(self._sets):
             start = self._starts[fold]
-            self._starts[fold], z = self.problem.minimize(scales, fitted, start, _SEARCH)
+            part = replace(evidence, label_weights=fitted * counts)
+            self._starts[fold], z = self.problem.minimize(scales, part, start, _SEARCH)
             losses = evidence.link.losses(evidence.labels, z)
             sums += (1 - fitted) * counts * losses
         total = float(counts.sum())

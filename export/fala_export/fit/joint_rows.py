@@ -107,20 +107,19 @@ class JointProblem:
         return cast("tuple[tuple[DenseRows | CentredRows, ...], ...]", both)
 
     def minimize(
-        self, scales: Sequence[float], weights: Floats, start: Floats | None, tolerance: float
+        self, scales: Sequence[float], evidence: Evidence, start: Floats | None, tolerance: float
     ) -> tuple[Floats, Floats]:
         """Minimize the objective.
 
         Args:
             scales: The prior variances r by block; 0 omits a block.
-            weights: Factors of s for every example, shape (n,).
+            evidence: The evidence of the fit, which may be that of some of the rows.
             start: The point to start from, shape (C, columns); None starts at 0.
             tolerance: The fit ends when the next step would change logits by less than this share.
 
         Returns:
             The weights and the bias of every logit, shape (C, columns), and the logits, (n, C).
         """
-        evidence = replace(self.evidence, label_weights=weights * self.evidence.label_weights)
         zeros = np.zeros_like(evidence.labels)
         of_blocks = np.sqrt(np.divide(scales, self.kappas))
         rows, quick = (JointRows(parts, tuple(of_blocks.tolist()), _FREE) for parts in self._rows)

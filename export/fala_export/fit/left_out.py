@@ -1,7 +1,8 @@
-"""Compute cross-fitted logits of public rows, by heads that were fitted to other documents.
+"""Compute logits of public rows by heads that were fitted to other rows.
 
 A head overfits its training rows. On those rows, people seem to differ from it less than they do,
-and its logits seem more reliable than on a device.
+and its logits seem more reliable than on a device. A device's user is in no training row, but other
+people may have labelled the texts that the user labels, and nobody the texts that come later.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fala.backbones import Backbone
 from fala.base.errors import DataError
@@ -19,54 +21,76 @@ from fala.bundle.reading import Bundle
 from fala.model.heads import Head, Vectors
 from fala.model.labels import Label
 from fala.model.losses import Floats
-from fala_export.fit.heads import HeadTrainingSet, fit_head, kind_of, left_out_logits
+from fala_export.fit.heads import (
+    HeadTrainingSet,
+    fit_head,
+    kind_of,
+    left_out_logits,
+    logits_of_parts,
+)
 from fala_export.fit.joint import MOST_STEPS
 from fala_export.people.fold import folds_of
 from fala_export.recipe.record import TrainingRecord
-from fala_export.rows.table import coded
+from fala_export.rows.table import Rows, coded
 
 #: Shows the progress of a step with a name and a length; its value has ``update(n)``.
 Show: TypeAlias = Callable[[str, int], AbstractContextManager[Any]]
 
 
-def cross_fitted_logits(
+def held_out_logits(
     bundle: Bundle,
     head: Head,
-    examples: Sequence[Example],
-    labels: Sequence[Label],
+    rows: Rows,
     embeddings: Mapping[str, Vectors],
     show: Show,
-) -> Floats:
-    """Return logits by heads of the same kind, each fitted to two thirds of the documents.
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return logits by heads that know nothing of a row's user, and which rows are held out.
 
-    A row's head is fitted without the row's document. If the backbone was trained with the head,
-    the head's own logits are returned, because other heads on these embeddings would overfit more.
+    The users and the documents are divided into three folds each. A fold's head is fitted without
+    the fold's users and documents, and gives the logits of the fold's users. It may know other
+    people's labels of the documents that they learn, as a release does, but none of those on which
+    they are scored. If the backbone was trained with the head, the logits are the head's own,
+    because other heads on these embeddings would overfit more.
 
     Args:
         bundle: The release.
         head: The release's head.
-        examples: n examples.
-        labels: The labels of the examples.
-        embeddings: The embeddings of the examples' texts.
+        rows: n rows, each with a user.
+        embeddings: The embeddings of the rows' texts.
         show: A function that shows progress.
 
     Returns:
-        The logits, shape (n, C).
+        The logits, shape (n, C), and whether each row's document is one of its user's fold, (n,).
 
     Raises:
-        DataError: The rows have only one document, or two thirds of them have only one label.
+        DataError: There are fewer than two users or documents, or a head would be fitted to one
+            label alone.
     """
+    examples, labels = rows.examples.tolist(), rows.row_labels
+    users = folds_of(rows.user_codes)
+    documents = folds_of(coded(map(document_of, examples))[1])
+    if not (users.any() and documents.any()):
+        raise DataError("leaving users and documents out needs at least two of each")
+    held_out = users == documents
     record = TrainingRecord.of(bundle)
     if record.trained:
-        logits = head.vendor_model().logits(
-            head.inputs(examples, embeddings), head.ngrams(examples)
-        )
-        return np.asarray(logits, dtype=np.float64)
-    same = len(record.penalties) == len(head.parts) + 1
-    penalties = record.penalties if same else None
-    return logits_of_left_out(
-        bundle.backbone(), head, examples, labels, embeddings, penalties, show
-    )
+        own = head.vendor_model().logits(head.inputs(examples, embeddings), head.ngrams(examples))
+        return np.asarray(own, dtype=np.float64), held_out
+    backbone, kind = bundle.backbone(), kind_of(head.link)
+    parts = [(users != fold) & (documents != fold) for fold in range(users.max() + 1)]
+    if head.lexical is None:
+        fits = [
+            _logits_of_part(backbone, head, examples, labels, embeddings, part) for part in parts
+        ]
+    else:
+        same = len(record.penalties) == len(head.parts) + 1
+        with show("leaving users and documents out", MOST_STEPS) as bar:
+            public = HeadTrainingSet.of(
+                backbone, examples, labels, label_names=head.labels, embeddings=embeddings, **kind
+            )
+            penalties = record.penalties if same else None
+            fits = logits_of_parts(public, labels, parts, penalties, lambda: bar.update(1))
+    return np.choose(users[:, None], fits), held_out
 
 
 def logits_of_left_out(
@@ -78,7 +102,9 @@ def logits_of_left_out(
     penalties: Sequence[float] | None,
     show: Show,
 ) -> Floats:
-    """Return ``cross_fitted_logits`` for a backbone that was not trained.
+    """Return logits by heads of the same kind, each fitted to two thirds of the documents.
+
+    A row's head is fitted without the row's document.
 
     Args:
         backbone: The backbone.
@@ -90,7 +116,7 @@ def logits_of_left_out(
         show: A function that shows progress.
 
     Raises:
-        DataError: The rows have too few documents or labels; see ``cross_fitted_logits``.
+        DataError: The rows have only one document, or two thirds of them have only one label.
     """
     if head.lexical is None:
         return _of_plain_heads(backbone, head, examples, labels, embeddings)
@@ -110,18 +136,28 @@ def _of_plain_heads(
     embeddings: Mapping[str, Vectors],
 ) -> Floats:
     folds = folds_of(coded(map(document_of, examples))[1])
-    logits = np.empty((len(examples), len(head.bias)))
-    rows = list(zip(folds, examples, labels, strict=True))
-    for fold in range(folds.max() + 1):
-        rest = [(example, label) for number, example, label in rows if number != fold]
-        if not rest:
-            raise DataError("leaving documents out needs at least two documents")
-        training_examples, training_labels = zip(*rest, strict=True)
-        fitted = fit_head(
-            backbone, training_examples, training_labels,
-            label_names=head.labels, embeddings=embeddings, lexical=False,
-            **kind_of(head.link),
-        )  # fmt: skip
-        left_out = [example for number, example, _ in rows if number == fold]
-        logits[folds == fold] = fitted.vendor_model().logits(fitted.inputs(left_out, embeddings))
-    return logits
+    if not folds.any():
+        raise DataError("leaving documents out needs at least two documents")
+    fits = [
+        _logits_of_part(backbone, head, examples, labels, embeddings, folds != fold)
+        for fold in range(folds.max() + 1)
+    ]
+    return np.choose(folds[:, None], fits)
+
+
+def _logits_of_part(
+    backbone: Backbone,
+    head: Head,
+    examples: Sequence[Example],
+    labels: Sequence[Label],
+    embeddings: Mapping[str, Vectors],
+    part: NDArray[np.bool_],
+) -> Floats:
+    """Return all rows' logits by a head without lexical features that is fitted to some of them."""
+    chosen = np.flatnonzero(part).tolist()
+    fitted = fit_head(
+        backbone, [examples[row] for row in chosen], [labels[row] for row in chosen],
+        label_names=head.labels, embeddings=embeddings, lexical=False, **kind_of(head.link),
+    )  # fmt: skip
+    logits = fitted.vendor_model().logits(fitted.inputs(examples, embeddings))
+    return np.asarray(logits, dtype=np.float64)

@@ -1,12 +1,16 @@
 """Choose the fit's scales (prior variances) with the least loss on public annotators.
 
-Scales are chosen by number of labels.
+Scales are chosen by number of labels. Each annotator is a simulated user, whose device learns some
+rows and is scored on others. People and documents are held out together: the vendor's logits are
+those of a head that knows nothing of the user, and no document on which the user is scored.
+Leave-one-out losses of the learned rows would choose other scales, because they count a step from
+the minimum for a fit without the row, which is too pessimistic with ten labels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +22,7 @@ from fala.model.scales import Scales, scales_at
 from fala.solver.fit import default_scales
 from fala.solver.training import Block, Inputs, TrainingSet, blocks_of
 from fala.text.sparse_rows import SparseRows
-from fala_export.fit.devices import Devices
+from fala_export.fit.devices import Devices, Simulated
 from fala_export.people.draw import LEAST_ROWS, drawn
 
 #: Numbers of labels for which scales are chosen.
@@ -30,6 +34,10 @@ MULTIPLES = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 MIXING_SHARES = (0.0, 0.5, 1.0)
 #: This many annotators are enough for a coarse grid; more would only cost time.
 MOST_ANNOTATORS = 200
+#: Fewest rows on which a simulated user is scored.
+LEAST_SCORED = 5
+# The most rows on which a simulated user is scored; more would only cost time.
+_MOST_SCORED = 60
 # The most groups of labels of one annotator, and the most rows in all, for one number of labels.
 _MOST_GROUPS, _MOST_ROWS = 4, 20_000
 # Each scale is chosen once with the others at their start, and again with the chosen ones.
@@ -38,37 +46,84 @@ _SWEEPS = 2
 _CLEAR = 2.0
 
 
-def annotated_set(
-    head: Head,
-    inputs: Vectors,
-    words: SparseRows | None,
-    logits: Floats,
-    labels: Floats,
-    names: Sequence[str],
-) -> tuple[TrainingSet, list[str]]:
-    """Return the labels of public annotators as a training set, and each row's annotator.
+@dataclass(frozen=True, eq=False)
+class Annotators:
+    """The rows of public annotators, as a device learns them.
 
-    The vendor's logits are a fixed first block, because they need not be the head's own. The order
-    of the rows depends neither on the file's order nor on which label comes first.
-
-    Args:
-        head: The head.
-        inputs: The inputs from ``Head.inputs``, shape (n, D).
-        words: The n-grams from ``Head.ngrams``.
-        logits: The logits from ``cross_fitted_logits``, shape (n, C).
-        labels: The labels from ``Head.label_shares``, shape (n, C).
-        names: The annotator of each row.
+    Attributes:
+        rows: The rows, with the vendor's logits as a fixed first block.
+        names: The annotator of each row, n of them.
+        held_out: Whether the row's document is held out, shape (n,): a simulated user is scored on
+            these rows, and learns the others.
     """
-    head_logits = Block(Inputs(logits.astype(np.float32)), np.eye(len(head.bias), dtype=np.float32))
-    blocks = [
-        Block(block.inputs, np.zeros_like(block.weight))
-        for block in blocks_of(head, Inputs(inputs), words)
-    ]
-    bias, missing = np.zeros_like(head.bias), np.full(labels.shape, np.nan)
-    training = TrainingSet((head_logits, *blocks), bias, labels, missing, head.link)
-    keys = np.abs(logits).sum(axis=1), head.link.losses(labels, logits)
-    order = np.lexsort([key.round(9) for key in keys])
-    return training.take(order), [names[row] for row in order]
+
+    rows: TrainingSet
+    names: Sequence[str]
+    held_out: NDArray[np.bool_]
+
+    @classmethod
+    def of(
+        cls,
+        head: Head,
+        inputs: Vectors,
+        words: SparseRows | None,
+        logits: Floats,
+        labels: Floats,
+        names: Sequence[str],
+        held_out: NDArray[np.bool_],
+    ) -> Annotators:
+        """Build the rows, in an order that depends on neither the file's nor the labels' order.
+
+        Args:
+            head: The head.
+            inputs: The inputs from ``Head.inputs``, shape (n, D).
+            words: The n-grams from ``Head.ngrams``.
+            logits: The vendor's logits, which need not be the head's own, shape (n, C).
+            labels: The labels from ``Head.label_shares``, shape (n, C).
+            names: The annotator of each row.
+            held_out: See the attribute.
+        """
+        identity = np.eye(len(head.bias), dtype=np.float32)
+        blocks = [
+            Block(block.inputs, np.zeros_like(block.weight))
+            for block in blocks_of(head, Inputs(inputs), words)
+        ]
+        bias, missing = np.zeros_like(head.bias), np.full(labels.shape, np.nan)
+        vendor = Block(Inputs(logits.astype(np.float32)), identity)
+        rows = TrainingSet((vendor, *blocks), bias, labels, missing, head.link)
+        keys = np.abs(logits).sum(axis=1), head.link.losses(labels, logits)
+        order = np.lexsort([key.round(9) for key in keys])
+        return cls(rows.take(order), [names[row] for row in order], held_out[order])
+
+    def simulated(self, labels: int) -> list[list[Simulated]]:
+        """Draw devices with a given number of labels, by annotator.
+
+        The rows that an annotator learns are drawn into groups of this number, and each group is a
+        device. If there are very many annotators, some are drawn.
+
+        Args:
+            labels: The number of labels.
+        """
+        enough = {
+            name: rows
+            for name, rows in rows_by_name(self.names, LEAST_ROWS).items()
+            if (few := np.count_nonzero(self.held_out[rows])) >= LEAST_SCORED
+            and len(rows) - few >= labels
+        }
+        most = min(MOST_ANNOTATORS, _MOST_ROWS // labels)
+        chosen = sorted(drawn(enough, most), key=lambda name: (len(enough[name]), name))
+        groups = max(1, min(_MOST_GROUPS, _MOST_ROWS // labels // max(1, len(chosen))))
+        people = []
+        for name in chosen:
+            order = np.random.default_rng(0).permutation(enough[name])
+            held_out = self.held_out[order]
+            scored = self.rows.take(order[held_out][:_MOST_SCORED])
+            order = order[~held_out]
+            starts = range(0, min(groups * labels, len(order) - labels + 1), labels)
+            people.append(
+                [Simulated(self.rows.take(order[at : at + labels]), scored) for at in starts]
+            )
+        return people
 
 
 def rows_by_name(names: Sequence[str | None], least: int) -> dict[str, NDArray[np.int64]]:
@@ -84,40 +139,17 @@ def rows_by_name(names: Sequence[str | None], least: int) -> dict[str, NDArray[n
     }
 
 
-def training_sets(rows: TrainingSet, names: Sequence[str], labels: int) -> list[list[TrainingSet]]:
-    """Draw devices' training sets with a given number of labels, by annotator.
-
-    An annotator's rows are drawn into groups of this number, and each group is a device. If there
-    are very many annotators, some are drawn.
-
-    Args:
-        rows: The annotators' rows, from ``annotated_set``.
-        names: The annotator of each row.
-        labels: The number of labels.
-    """
-    enough = rows_by_name(names, max(labels, LEAST_ROWS))
-    most = min(MOST_ANNOTATORS, _MOST_ROWS // labels)
-    chosen = sorted(drawn(enough, most), key=lambda name: (len(enough[name]), name))
-    groups = max(1, min(_MOST_GROUPS, _MOST_ROWS // labels // max(1, len(chosen))))
-    people = []
-    for name in chosen:
-        order = np.random.default_rng(0).permutation(enough[name])
-        starts = range(0, min(groups * labels, len(order) - labels + 1), labels)
-        people.append([rows.take(order[start : start + labels]) for start in starts])
-    return people
-
-
 def trials(blocks: int) -> int:
     """Return the most fits that ``choose_scales`` tries for a head with this many blocks."""
     return _SWEEPS * (blocks + 2) * len(MULTIPLES)
 
 
 def choose_scales(
-    people: Sequence[Sequence[TrainingSet]],
+    people: Sequence[Sequence[Simulated]],
     labels: int,
     tick: Callable[[int], None] = lambda _: None,
 ) -> Scales:
-    """Choose the scales with the least leave-one-out loss of people with a given number of labels.
+    """Choose the scales with the least held-out loss of people with a given number of labels.
 
     The loss is the full fit's, and people count equally. The scales are chosen one by one, from a
     device's default scales, in two sweeps. In a grid, the search goes from the current scale to its
@@ -127,14 +159,14 @@ def choose_scales(
     these people show by chance. Finally, the mixing weight is chosen in the same way.
 
     Args:
-        people: The ``training_sets`` of at least two people.
-        labels: The number of labels of each training set.
+        people: The simulated devices of at least two people.
+        labels: The number of labels of each device.
         tick: A function called with the number of new trials, ``trials`` for each person in all.
     """
     minima: Floats | None = None
     devices = Devices.of(people)
     known: dict[tuple[float, ...], Floats] = {}
-    blocks = people[0][0].blocks[1:]
+    blocks = people[0][0].training.blocks[1:]
     start = scales_at(default_scales(blocks), labels)
 
     def by_share(numbers: tuple[float, ...], shares: tuple[float, ...]) -> Floats:
@@ -169,7 +201,7 @@ def choose_scales(
 
 
 def beside_vendor(scales: Scales) -> Scales:
-    """Add a scale of 0 for the fixed first block of ``training_sets``."""
+    """Add a scale of 0 for the fixed first block of ``Annotators``."""
     return replace(scales, blocks=(0.0, *scales.blocks))
 
 

@@ -1,4 +1,4 @@
-"""Divide documents into the folds of a cross-fitting."""
+"""Divide documents, or users, into the folds of a cross-fitting."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def folds_of(documents: NDArray[np.integer[Any]]) -> NDArray[np.intp]:
     """Return each row's fold; a fold is a third of the documents, and each document is in one fold.
 
     Args:
-        documents: The number of each row's document, shape (n,).
+        documents: The number of each row's document, or of its user, shape (n,).
     """
     count = int(documents.max(initial=-1)) + 1
     folds = min(_FOLDS, len(np.unique(documents)))

@@ -9,7 +9,9 @@ from fala.cli.progress_bars import progress
 from fala.model.losses import cross_entropy
 from fala_export import write_release
 from fala_export.fit.heads import HeadTrainingSet, fit_head, fit_joint_head, left_out_logits
-from fala_export.fit.left_out import cross_fitted_logits
+from fala_export.fit.left_out import held_out_logits
+from fala_export.rows.table import Rows
+from fala_export.rows.user_rows import Row
 
 PENALTIES = [1e-3, 1e-4]
 
@@ -45,13 +47,17 @@ def head_logits(head, documents, embeddings):
 
 @pytest.fixture
 def logits_of(tmp_path, released, backbone):
-    """A function that returns the cross-fitted logits of a release with a head."""
+    """A function that returns what ``held_out_logits`` does for a release and 9 users in turn."""
 
     def give(head, documents, labels, training=None):
         path = tmp_path / "release.fala"
         write_release(path, released, head, {"training": training or {}})
         embeddings = embeddings_of(backbone, documents)
-        return cross_fitted_logits(Bundle.open(path), head, documents, labels, embeddings, progress)
+        rows = [
+            Row(f"user {position % 9}", "public", text, label, 0)
+            for position, (text, label) in enumerate(zip(documents, labels, strict=True))
+        ]
+        return held_out_logits(Bundle.open(path), head, Rows.of(rows), embeddings, progress)
 
     return give
 
@@ -71,36 +77,47 @@ def test_a_documents_label_does_not_change_its_held_out_logit(backbone):
     np.testing.assert_allclose(after[-1], before[-1], atol=1e-6)
 
 
-def test_a_plain_heads_cross_fitted_logit_ignores_its_row(logits_of, backbone):
-    documents, labels = rows()
-    head = fit_head(backbone, documents, labels, lexical=False)
-    before = logits_of(head, documents, labels)
-    after = logits_of(head, documents, flipped(labels, 7))
-    same = np.isclose(before, after, rtol=0, atol=1e-9)[:, 0]
-    assert same[7] and same.mean() == pytest.approx(1 / 3, abs=0.02)
-    # Three heads on two thirds of the rows are close to the head.
+@pytest.mark.parametrize("lexical", [True, False])
+def test_a_users_logits_know_other_users_labels_but_no_document_on_which_they_are_scored(
+    logits_of, backbone, lexical
+):
+    documents, labels = (each * 4 for each in rows(100))
+    users, numbers = np.arange(400) % 9, np.arange(400) % 100
+    head = fit_head(backbone, documents, labels, lexical=lexical)
+    training = {"words": {"penalties": PENALTIES}}
+    before, held_out = logits_of(head, documents, labels, training)
+    assert held_out.mean() == pytest.approx(1 / 3, abs=0.1)
+    for position in (7, 40):
+        after, _ = logits_of(head, documents, flipped(labels, position), training)
+        same = np.isclose(before, after, rtol=0, atol=1e-7)[:, 0]
+        # Nobody's own label, nor one of a document on which the user is scored.
+        unknowing = (users == users[position]) | held_out & (numbers == numbers[position])
+        assert same[unknowing].all()
+        learned = ~held_out & (numbers == numbers[position]) & (users != users[position])
+        assert not same[learned].all()
+    # Heads on fewer rows are close to the head where they know the document.
     own = head_logits(head, documents, embeddings_of(backbone, documents))
-    assert np.corrcoef(before[:, 0], own[:, 0])[0, 1] > 0.8
+    assert np.corrcoef(before[~held_out, 0], own[~held_out, 0])[0, 1] > 0.8
 
 
 def test_the_penalties_of_the_release_are_used(logits_of, backbone):
     documents, labels = rows()
-    head, public = make_head(words=True), HeadTrainingSet.of(backbone, documents, labels)
-    expected, chosen = left_out_logits(public, PENALTIES), left_out_logits(public)
-    assert np.abs(chosen - expected).max() > 1e-3
-    logits = logits_of(head, documents, labels, {"words": {"penalties": PENALTIES}})
-    np.testing.assert_array_equal(logits, expected)
-    for penalties in (None, "ten", [1e-3], [0.0, 1.0], [1, None]):
-        logits = logits_of(head, documents, labels, {"words": {"penalties": penalties}})
+    head = make_head(words=True)
+    given, _ = logits_of(head, documents, labels, {"words": {"penalties": PENALTIES}})
+    chosen, _ = logits_of(head, documents, labels)
+    assert np.abs(chosen - given).max() > 1e-3
+    for penalties in ("ten", [1e-3], [0.0, 1.0], [1, None]):
+        logits, _ = logits_of(head, documents, labels, {"words": {"penalties": penalties}})
         np.testing.assert_array_equal(logits, chosen)
 
 
 def test_a_trained_backbone_uses_its_own_logits(logits_of, backbone):
     documents, labels = rows()
     head = make_head(words=True)
-    logits = logits_of(head, documents, labels, {"history": {"steps": 1}})
+    logits, held_out = logits_of(head, documents, labels, {"history": {"steps": 1}})
     own = head_logits(head, documents, embeddings_of(backbone, documents))
     np.testing.assert_array_equal(logits, own)
+    assert held_out.any() and not held_out.all()
 
 
 def test_held_out_loss_exceeds_training_loss(backbone):
@@ -117,5 +134,5 @@ def test_held_out_loss_exceeds_training_loss(backbone):
 def test_left_out_logits_need_two_documents(logits_of, backbone):
     with pytest.raises(DataError, match="at least two documents"):
         left_out_logits(HeadTrainingSet.of(backbone, ["good film"] * 2, ["0", "1"]), PENALTIES)
-    with pytest.raises(DataError, match="at least two documents"):
+    with pytest.raises(DataError, match="needs at least two of each"):
         logits_of(make_head(), ["good film"] * 2, ["0", "1"])

@@ -20,14 +20,8 @@ from fala_export.embedding import Embedder
 from fala_export.fit import annotators as learning
 from fala_export.fit import scales as scales_module
 from fala_export.fit.annotators import annotated, choose_table
-from fala_export.fit.devices import Devices
-from fala_export.fit.scales import (
-    MULTIPLES,
-    annotated_set,
-    choose_scales,
-    training_sets,
-    trials,
-)
+from fala_export.fit.devices import Devices, Simulated
+from fala_export.fit.scales import MULTIPLES, Annotators, choose_scales, trials
 from fala_export.rows import door
 from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import Row
@@ -46,7 +40,7 @@ def matcher(rng):
     return Head("matching", ("0", "1"), weight, np.zeros(1, np.float32), dimension=D)
 
 
-def people(head, variances, count=16, rows=50, seed=1, slope=0.0, bias=0.0):
+def people(head, variances, count=16, rows=150, seed=1, slope=0.0, bias=0.0):
     """Rows of people whose weights vary around the head's, as arrays.
 
     A block's variance is of the logits, as its scale is; those of slope and bias are standard
@@ -68,10 +62,16 @@ def logits_of(head, inputs):
     return inputs.astype(float) @ head.weight.T.astype(float) + head.bias
 
 
-def sets_of(head, data, logits=None, labels=50):
+def annotators_of(head, data, logits=None):
+    """Annotators, each with every third row held out."""
     inputs, shares, names = data
     logits = logits_of(head, inputs) if logits is None else logits
-    return training_sets(*annotated_set(head, inputs, None, logits, shares, names), labels)
+    held_out = np.arange(len(names)) % 3 == 0
+    return Annotators.of(head, inputs, None, logits, shares, names, held_out)
+
+
+def sets_of(head, data, logits=None, labels=50):
+    return annotators_of(head, data, logits).simulated(labels)
 
 
 def chosen_for(head, data, labels=50):
@@ -90,15 +90,15 @@ def test_the_planted_spread_is_chosen():
 
 def test_every_block_has_a_scale_of_its_own():
     head = matcher(np.random.default_rng(2))
-    first, second = chosen_for(head, people(head, [0.0, 10.0])).blocks
+    first, second = chosen_for(head, people(head, [0.0, 10.0], count=60)).blocks
     assert first <= 0.15 and second >= 1.5
 
 
 def test_people_who_differ_in_one_thing_have_only_its_scale():
     head = make_head(dimension=D)
-    slopes = chosen_for(head, people(head, [0.0], count=40, slope=1.0))
-    assert slopes.slope > SLOPE_SCALE and slopes.bias <= 0.3 * BIAS_SCALE
-    biases = chosen_for(head, people(head, [0.0], count=40, bias=1.5))
+    slopes = chosen_for(head, people(head, [0.0], count=60, slope=2.0))
+    assert slopes.slope > SLOPE_SCALE and slopes.bias <= BIAS_SCALE
+    biases = chosen_for(head, people(head, [0.0], count=60, bias=3.0), labels=10)
     assert biases.bias > BIAS_SCALE and biases.slope <= SLOPE_SCALE
     assert max(slopes.blocks + biases.blocks) <= DENSE_SCALE
 
@@ -108,7 +108,7 @@ def test_a_scale_changes_only_if_people_gain_by_more_than_a_standard_error():
     head = make_head(dimension=D)
     agrees, differs = (people(head, [spread], count=1) for spread in (0.0, 40.0))
     inputs, labels = (np.vstack(parts) for parts in list(zip(agrees, differs, strict=True))[:2])
-    sets = sets_of(head, (inputs, labels, ["agrees"] * 50 + ["differs"] * 50))
+    sets = sets_of(head, (inputs, labels, ["agrees"] * 150 + ["differs"] * 150))
     scales = choose_scales(sets, 50)
     assert scales.blocks == (DENSE_SCALE,)
 
@@ -121,8 +121,9 @@ def test_a_scale_changes_only_if_people_gain_by_more_than_a_standard_error():
 
 def test_passed_logits_replace_those_of_the_head():
     head = make_head(dimension=D)
-    inputs, _, _ = data = people(head, [1.0], count=2, rows=40)
-    ((passed,), _) = sets_of(head, data, labels=40)
+    inputs, _, _ = data = people(head, [1.0], count=2, rows=60)
+    ((simulated,), _) = sets_of(head, data, labels=40)
+    passed = simulated.training
     (rows,) = (block.inputs for block in passed.blocks[1:])
     plain = TrainingSet(
         blocks_of(head, rows, None), head.bias, passed.labels, np.full((40, 1), np.nan)
@@ -133,47 +134,54 @@ def test_passed_logits_replace_those_of_the_head():
     logits = logits_of(head, inputs)
     logits += np.random.default_rng(6).normal(size=logits.shape)
     ((noisy,), _) = sets_of(head, data, logits, labels=40)
-    np.testing.assert_allclose(
-        np.sort(noisy.vendor_logits(), axis=0), np.sort(logits[:40], axis=0), atol=1e-5
-    )
+    every = np.vstack([each.vendor_logits() for each in noisy])
+    np.testing.assert_allclose(np.sort(every, axis=0), np.sort(logits[:60], axis=0), atol=1e-5)
 
 
-def test_annotators_have_30_rows():
+def test_annotators_have_30_rows_and_are_scored_on_others_than_they_learn():
     head = make_head(dimension=D)
     inputs, labels, names = people(head, [1.0], count=1, rows=69)
     names[:30] = ["thirty"] * 30
     names[30:59] = ["twenty-nine"] * 29
     names[59:69] = [None] * 10
-    groups = sets_of(head, (inputs, labels, names), labels=10)
-    (rows,) = ([each.blocks[1].inputs.coordinates for each in of_name] for of_name in groups)
-    assert [len(each) for each in rows] == [10, 10, 10]
-    order = np.argsort(inputs[:30, 0]), np.argsort(np.vstack(rows)[:, 0])
-    np.testing.assert_array_equal(np.vstack(rows)[order[1]], inputs[:30][order[0]])
-    drawn = np.concatenate([each.labels for each in groups[0]])
-    np.testing.assert_array_equal(drawn[order[1]], labels[:30][order[0]])
+    (devices,) = sets_of(head, (inputs, labels, names), labels=10)
+    assert [len(each.training) for each in devices] == [10, 10]
+    parts = [*(each.training for each in devices), devices[0].scored]
+    held_out = np.arange(30) % 3 == 0
+    for rows, of in ((np.flatnonzero(~held_out), parts[:2]), (np.flatnonzero(held_out), parts[2:])):
+        drawn = np.vstack([part.blocks[1].inputs.coordinates for part in of])
+        order = np.argsort(inputs[rows, 0]), np.argsort(drawn[:, 0])
+        np.testing.assert_array_equal(drawn[order[1]], inputs[rows][order[0]])
+        shares = np.concatenate([part.labels for part in of])
+        np.testing.assert_array_equal(shares[order[1]], labels[rows][order[0]])
 
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_neither_the_order_of_rows_nor_of_labels_matters(turned):
     head = make_head(dimension=D)
-    inputs, labels, names = people(head, [1.0], count=5, rows=60)
+    inputs, labels, names = people(head, [1.0], count=5, rows=90)
+    held_out = np.arange(len(names)) % 3 == 0
     order = np.random.default_rng(3).permutation(len(names))
     shuffled = inputs[order], labels[order], [names[position] for position in order]
     other_head = head
     if turned:  # the other label comes first
         other_head = Head(head.task, head.labels[::-1], -head.weight, -head.bias)
         shuffled = shuffled[0], 1 - shuffled[1], shuffled[2]
-    for ours, theirs in zip(
-        sets_of(head, (inputs, labels, names), labels=20),
-        sets_of(other_head, shuffled, labels=20),
-        strict=True,
-    ):
+
+    def sets(head, data, held_out):
+        inputs, shares, names = data
+        rows = (head, inputs, None, logits_of(head, inputs), shares, names, held_out)
+        return Annotators.of(*rows).simulated(20)
+
+    one = sets(head, (inputs, labels, names), held_out)
+    for ours, theirs in zip(one, sets(other_head, shuffled, held_out[order]), strict=True):
         assert len(ours) == 3
-        for one, other in zip(ours, theirs, strict=True):
-            np.testing.assert_array_equal(one.labels, abs(turned - other.labels))
-            np.testing.assert_array_equal(
-                one.blocks[1].inputs.coordinates, other.blocks[1].inputs.coordinates
-            )
+        for device, other in zip(ours, theirs, strict=True):
+            for part, same in zip(device, other, strict=True):
+                np.testing.assert_array_equal(part.labels, abs(turned - same.labels))
+                np.testing.assert_array_equal(
+                    part.blocks[1].inputs.coordinates, same.blocks[1].inputs.coordinates
+                )
 
 
 def public_rows(counts, documents=100_000):
@@ -212,15 +220,13 @@ def test_annotators_are_drawn_before_their_texts_are_embedded(folder, monkeypatc
 
 def test_the_table_ends_where_too_few_annotators_have_as_many_labels():
     head = make_head(dimension=D)
-    inputs, labels, names = people(head, [1.0], count=20, rows=32)
-    logits = logits_of(head, inputs)
-    rows = annotated_set(head, inputs, None, logits, labels, names)
-    table, origin = choose_table(*rows, 20, progress)
+    inputs, labels, names = people(head, [1.0], count=20, rows=36)
+    table, origin = choose_table(annotators_of(head, (inputs, labels, names)), 20, progress)
     assert [(row["labels"], len(row["blocks"])) for row in table] == [(10, 1), (20, 1)]
     assert origin == {"annotators": 20, "of": 20}
-    few = slice(18 * 32)
-    fewer = annotated_set(head, inputs[few], None, logits[few], labels[few], names[few])
-    assert choose_table(*fewer, 18, progress) == (None, None)
+    few = slice(18 * 36)
+    fewer = annotators_of(head, (inputs[few], labels[few], names[few]))
+    assert choose_table(fewer, 18, progress) == (None, None)
 
 
 def test_a_release_gets_scales(folder, monkeypatch):
@@ -234,7 +240,7 @@ def test_a_release_gets_scales(folder, monkeypatch):
     monkeypatch.setattr(scales_module, "choose_scales", choose)
     release = write_word_vector_release(folder / "both.fala", make_head(words=True))
     path, data = release.path, folder / "both.jsonl"
-    write_rows(data, verdicts(release, rows_each=32, people=22))
+    write_rows(data, verdicts(release, rows_each=45, people=22))
     command = ("scales", "--release", path, "--data", data)
     summary = done(*command)
     assert set(threads) == {1}  # more threads are slower on such small systems
@@ -277,30 +283,34 @@ RATING = Rating(1.0, 5.0, 1.0)
         (("rating",), RATING),
     ],
 )  # fmt: skip
-def test_left_out_losses_are_those_of_the_devices_fit(labels, link):
+def test_losses_of_scored_examples_are_those_of_the_devices_fit(labels, link):
     rng = np.random.default_rng(3)
     head = make_head(labels=labels, dimension=D, words=True, link=link)
     sets = []
     for person in range(5):  # the second has two devices
-        inputs = rng.normal(size=(40, D)).astype(np.float32)
-        words = head.ngrams([f"word {at % 7} of {at} {person}" for at in range(40)])
+        inputs = rng.normal(size=(60, D)).astype(np.float32)
+        words = head.ngrams([f"word {at % 7} of {at} {person}" for at in range(60)])
         given = {
-            "labels": lambda: rng.choice(labels, size=40).tolist(),
-            "tags": lambda: [{tag for tag in labels if rng.random() < 0.5} for _ in range(40)],
-            "rating": lambda: rng.uniform(1, 5, size=40).tolist(),
+            "labels": lambda: rng.choice(labels, size=60).tolist(),
+            "tags": lambda: [{tag for tag in labels if rng.random() < 0.5} for _ in range(60)],
+            "rating": lambda: rng.uniform(1, 5, size=60).tolist(),
         }[link.kind]()
         shares = head.label_shares(given)
         blocks = blocks_of(head, Inputs(inputs), words)
-        sets.append(TrainingSet(blocks, head.bias, shares, np.full(shares.shape, np.nan), link))
+        every = TrainingSet(blocks, head.bias, shares, np.full(shares.shape, np.nan), link)
+        scored = np.arange(40, 60 - person)
+        sets.append(Simulated(every.take(np.arange(40)), every.take(scored)))
     devices, near = Devices.of([sets[:1], sets[1:3], sets[3:4], sets[4:]]), None
     for numbers in ((1.0, 3.0, 1.0, 1.0), (0.1, 0.0, 0.4, 0.1), (10.0, 0.3, 0.0, 0.0)):
         scales = Scales.of_numbers(numbers)
         losses, near = devices.losses(scales, (0.0, 1.0), near)
-        fits = [fit_device(training, scales) for training in sets]
+        fits = [fit_device(training, scales) for training, _ in sets]
         for column, model in enumerate(("calibrated", "full")):
             each = [
-                link.losses(one.labels, getattr(fit, model).left_out).mean()
-                for one, fit in zip(sets, fits, strict=True)
+                link.losses(one.labels, one.logits(fitted.weights, fitted.bias)).mean()
+                for (_, one), fitted in zip(
+                    sets, (getattr(fit, model) for fit in fits), strict=True
+                )
             ]
             expected = [each[0], (each[1] + each[2]) / 2, each[3], each[4]]
             np.testing.assert_allclose(losses[:, column], expected, rtol=1e-4)
