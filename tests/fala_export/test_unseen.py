@@ -65,6 +65,8 @@ def test_training_documents_are_removed_from_other_rows(folder, base, trained, r
 def test_scales_are_chosen_on_unseen_rows(folder, trained, rows, monkeypatch):
     monkeypatch.setattr(draw, "LEAST_ROWS", 10)
     monkeypatch.setattr(scales, "LEAST_ROWS", 10)
+    monkeypatch.setattr(scales, "LEAST_SCORED", 1)
+    monkeypatch.setattr(scales, "NUMBERS_OF_LABELS", (5,))
     out = folder / "with scales.fala"
     summary = done("scales", "--release", trained.path, "--data", rows, "--out", out)
     public = load_public_rows(rows)
