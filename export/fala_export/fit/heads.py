@@ -40,7 +40,7 @@ from fala.model.links import LABELS, LEAST_NOISE, TAGS, Link, Rating
 from fala.model.losses import Floats, check_arrays
 from fala.solver.newton import Evidence
 from fala.text.ngrams import BUCKETS, lexical_rows
-from fala_export.fit.joint import Joint, document_sets, fit_joint, refitted
+from fala_export.fit.joint import Joint, fit_joint
 from fala_export.fit.joint_rows import JointProblem, frequent, narrowed
 from fala_export.fit.plain import PlainProblem
 from fala_export.fit.streamed_rows import parts_of
@@ -371,7 +371,7 @@ def fit_joint_head(
         rows: The training data.
         step: A function called after every step of the search, at most ``joint.MOST_STEPS`` times.
     """
-    problem, idf, columns, start = _joint_problem(rows)
+    problem, idf, columns, start = joint_problem(rows)
     joint = fit_joint(problem, step)
     weight = joint.weight.copy()
     weight[:, : rows.inputs.shape[1]] += start
@@ -380,81 +380,7 @@ def fit_joint_head(
     return rows.head(weight, joint.bias, joint.loss, (idf, words)), joint
 
 
-def left_out_logits(
-    rows: HeadTrainingSet,
-    penalties: Sequence[float] | None = None,
-    step: Callable[[], None] = lambda: None,
-) -> Floats:
-    """Return cross-fitted logits of heads with lexical features, shape (n, C).
-
-    Three heads are fitted to two thirds of the documents each. A row's logits come from the head
-    that was fitted without the row's document.
-
-    Args:
-        rows: The training data.
-        penalties: Penalties of a head that was fitted to the same rows (``Joint.penalties``); if
-            None, they are chosen first.
-        step: A function called after every step of that search, as by ``fit_joint_head``.
-
-    Raises:
-        DataError: There is only one document, or the penalties belong to another kind of head.
-    """
-    problem, *_ = _joint_problem(rows)
-    sets = document_sets(problem)
-    if len(sets) < 2:
-        raise DataError("leaving documents out needs at least two documents")
-    evidence, logits = rows.evidence, np.zeros_like(rows.shares)
-    parts = [replace(evidence, label_weights=fitted * rows.counts) for fitted in sets]
-    refits = _refitted(rows, problem, parts, penalties, step)
-    for fitted, each in zip(sets, refits, strict=True):
-        logits[fitted == 0] = each[fitted == 0]
-    return np.asarray(logits[rows.positions])
-
-
-def logits_of_parts(
-    rows: HeadTrainingSet,
-    labels: Sequence[Label],
-    parts: Sequence[NDArray[np.bool_]],
-    penalties: Sequence[float] | None = None,
-    step: Callable[[], None] = lambda: None,
-) -> list[Floats]:
-    """Return all rows' logits by heads with lexical features, one for each part of the rows.
-
-    Args:
-        rows: The training data.
-        labels: The rows' labels, n of them.
-        parts: The rows to which each head is fitted, shape (n,).
-        penalties: Penalties, as for ``left_out_logits``.
-        step: A function, as for ``left_out_logits``.
-
-    Returns:
-        Logits of shape (n, C), for each part.
-
-    Raises:
-        DataError: The penalties belong to another kind of head.
-    """
-    problem, *_ = _joint_problem(rows)
-    evidence = [rows.evidence_of(labels, part) for part in parts]
-    refits = _refitted(rows, problem, evidence, penalties, step)
-    return [logits[rows.positions] for logits in refits]
-
-
-def _refitted(
-    rows: HeadTrainingSet,
-    problem: JointProblem,
-    evidence: Sequence[Evidence],
-    penalties: Sequence[float] | None,
-    step: Callable[[], None],
-) -> list[Floats]:
-    """Return the examples' logits by fits to parts of the labels, (m, C), in the labels' units."""
-    chosen = fit_joint(problem, step).penalties if penalties is None else penalties
-    logits = refitted(problem, chosen, evidence)
-    if rows.numbers is None:
-        return logits
-    return [rows.numbers.deviation * each + rows.numbers.mean for each in logits]
-
-
-def _joint_problem(
+def joint_problem(
     rows: HeadTrainingSet,
 ) -> tuple[JointProblem, Vectors, NDArray[np.int64], float]:
     """Build the objective of a head with lexical features.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,14 +22,10 @@ from fala.bundle.reading import Bundle
 from fala.model.heads import Head, Vectors
 from fala.model.labels import Label
 from fala.model.losses import Floats
-from fala_export.fit.heads import (
-    HeadTrainingSet,
-    fit_head,
-    kind_of,
-    left_out_logits,
-    logits_of_parts,
-)
-from fala_export.fit.joint import MOST_STEPS
+from fala.solver.newton import Evidence
+from fala_export.fit.heads import HeadTrainingSet, fit_head, joint_problem, kind_of
+from fala_export.fit.joint import MOST_STEPS, document_sets, fit_joint, refitted
+from fala_export.fit.joint_rows import JointProblem
 from fala_export.people.fold import folds_of
 from fala_export.recipe.record import TrainingRecord
 from fala_export.rows.table import Rows, coded
@@ -161,3 +158,77 @@ def _logits_of_part(
     )  # fmt: skip
     logits = fitted.vendor_model().logits(fitted.inputs(examples, embeddings))
     return np.asarray(logits, dtype=np.float64)
+
+
+def left_out_logits(
+    rows: HeadTrainingSet,
+    penalties: Sequence[float] | None = None,
+    step: Callable[[], None] = lambda: None,
+) -> Floats:
+    """Return cross-fitted logits of heads with lexical features, shape (n, C).
+
+    Three heads are fitted to two thirds of the documents each. A row's logits come from the head
+    that was fitted without the row's document.
+
+    Args:
+        rows: The training data.
+        penalties: Penalties of a head that was fitted to the same rows (``Joint.penalties``); if
+            None, they are chosen first.
+        step: A function called after every step of that search, as by ``fit_joint_head``.
+
+    Raises:
+        DataError: There is only one document, or the penalties belong to another kind of head.
+    """
+    problem, *_ = joint_problem(rows)
+    sets = document_sets(problem)
+    if len(sets) < 2:
+        raise DataError("leaving documents out needs at least two documents")
+    evidence, logits = rows.evidence, np.zeros_like(rows.shares)
+    parts = [replace(evidence, label_weights=fitted * rows.counts) for fitted in sets]
+    refits = _refitted(rows, problem, parts, penalties, step)
+    for fitted, each in zip(sets, refits, strict=True):
+        logits[fitted == 0] = each[fitted == 0]
+    return np.asarray(logits[rows.positions])
+
+
+def logits_of_parts(
+    rows: HeadTrainingSet,
+    labels: Sequence[Label],
+    parts: Sequence[NDArray[np.bool_]],
+    penalties: Sequence[float] | None = None,
+    step: Callable[[], None] = lambda: None,
+) -> list[Floats]:
+    """Return all rows' logits by heads with lexical features, one for each part of the rows.
+
+    Args:
+        rows: The training data.
+        labels: The rows' labels, n of them.
+        parts: The rows to which each head is fitted, shape (n,).
+        penalties: Penalties, as for ``left_out_logits``.
+        step: A function, as for ``left_out_logits``.
+
+    Returns:
+        Logits of shape (n, C), for each part.
+
+    Raises:
+        DataError: The penalties belong to another kind of head.
+    """
+    problem, *_ = joint_problem(rows)
+    evidence = [rows.evidence_of(labels, part) for part in parts]
+    refits = _refitted(rows, problem, evidence, penalties, step)
+    return [logits[rows.positions] for logits in refits]
+
+
+def _refitted(
+    rows: HeadTrainingSet,
+    problem: JointProblem,
+    evidence: Sequence[Evidence],
+    penalties: Sequence[float] | None,
+    step: Callable[[], None],
+) -> list[Floats]:
+    """Return the examples' logits by fits to parts of the labels, (m, C), in the labels' units."""
+    chosen = fit_joint(problem, step).penalties if penalties is None else penalties
+    logits = refitted(problem, chosen, evidence)
+    if rows.numbers is None:
+        return logits
+    return [rows.numbers.deviation * each + rows.numbers.mean for each in logits]

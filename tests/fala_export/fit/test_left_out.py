@@ -8,8 +8,8 @@ from fala import Bundle, DataError
 from fala.cli.progress_bars import progress
 from fala.model.losses import cross_entropy
 from fala_export import write_release
-from fala_export.fit.heads import HeadTrainingSet, fit_head, fit_joint_head, left_out_logits
-from fala_export.fit.left_out import held_out_logits
+from fala_export.fit.heads import HeadTrainingSet, fit_head, fit_joint_head
+from fala_export.fit.left_out import held_out_logits, left_out_logits
 from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import Row
 
