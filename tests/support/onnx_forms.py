@@ -43,10 +43,9 @@ def states(path, tokenizer, texts=TEXTS):
     return np.array(rows)
 
 
-def embeddings(loaded, precision="none"):
+def embeddings(loaded, precision="none", graph=None):
     """Return a device's embeddings by a file's graph, which is audited as on a device."""
-    model = loaded.graph()
-    data = quantize(model, precision, [[4, 5, 6], [7, 8]]).SerializeToString()
+    data = quantize(graph or loaded.graph(), precision, [[4, 5, 6], [7, 8]]).SerializeToString()
     audit_model(data)
     return OnnxEncoder(data, loaded.tokenizer, max_length=64, pad_id=loaded.pad_id).encode(TEXTS)
 
