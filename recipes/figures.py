@@ -421,7 +421,9 @@ def few_table() -> str:
     rows = []
     for size in SIZES:
         count = few_labels("labels", size).query("method == @SHIPPED")["user"].nunique()
-        rows.append([size, str(count), *(few(name, "labels", "all", size) for name in figures)])
+        if count:
+            cells = (few(name, "labels", "all", size) for name in figures)
+            rows.append([size, str(count), *cells])
     return table(["labels", "people", *figures.values()], rows, words=0)
 
 

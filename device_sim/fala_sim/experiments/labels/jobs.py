@@ -19,7 +19,7 @@ from fala_sim.methods.registry import TRAINED, find_method
 from fala_sim.records.store import RecordKey
 
 #: Numbers of labels when the new backbone arrives, by their name in records.
-SIZES = {"5": 5, "10": 10, "20": 20, "50": 50, "100": 100, "all": None}
+SIZES = {"5": 5, "10": 10, "20": 20, "50": 50, "100": 100, "200": 200, "all": None}
 #: Number of draws for each number of labels.
 DRAWS = 3
 

@@ -51,7 +51,7 @@ _FIGURES = {
     ),
 )
 def labels_table(records: pd.DataFrame) -> Table:
-    """Compare all methods at 5 to 100 labels per user, each tuned at that number of labels."""
+    """Compare all methods at 5 to 200 labels per user, each tuned at that number of labels."""
     runs = of(records, "labels")
     rows: list[TableRow] = []
     for data, new, part in by_data(over_draws(runs)):
