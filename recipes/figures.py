@@ -62,7 +62,7 @@ METHODS: Mapping[str, str] = {
     "old-words": "old personal model",
     "fala-instant": "FaLA, no forward pass",
     "fala": "FaLA",
-    "fala-all": "FaLA, all documents",
+    "fala-all": "FaLA, all examples",
     "lora": "LoRA",
 }
 
@@ -89,11 +89,11 @@ BLENDED = {"trained": ("top", "adapter", "lora", "full")}
 
 #: The ways of an app without a vendor, with their titles in the pages.
 OWN_WAYS: Mapping[str, str] = {
-    "own-old": "old model kept",
+    "own-old": "old personal model kept",
     "own-logistic": "`LogisticRegression`",
     "own-logistic-cv": "its C tuned",
-    "own-instant": "FaLA, no pass",
-    "own-20": "FaLA, 20 passes",
+    "own-instant": "FaLA, no forward pass",
+    "own-20": "FaLA, 20 forward passes",
     "own-all": "FaLA, all texts",
     "own-with-others": "FaLA, head of other users' labels",
 }

@@ -163,7 +163,7 @@ def extended(names, printed):
     """The table is filled; test_extend.py runs the page's method and its reader."""
     records = frame_of({"replacement": [*replaced("fala"), *replaced("full")]})
     table = TABLES.pop("seconds")(records)
-    assert [row[1] for row in table.rows] == ["Full", "FaLA"]
+    assert [row[1] for row in table.rows] == ["Full fine-tuning", "FaLA"]
     assert table.title == "Seconds"
 
 

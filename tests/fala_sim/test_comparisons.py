@@ -58,11 +58,14 @@ def test_differences_are_means_over_common_users_and_seeds():
         *replaced("top", users={"Gus": 0.99}),
     ]
     table = TABLES["comparisons"](frame_of({"replacement": [*ours, *theirs]}))
-    value = cell(table, "difference in AUC", against="Top")
+    value = cell(table, "difference in AUC", against="Trained top layer")
     assert value.mean == pytest.approx(0.02)
-    assert (value.n, cell(table, "people", against="Top")) == (5, 5)
-    assert (cell(table, "ahead", against="Top"), cell(table, "behind", against="Top")) == (5, 0)
-    assert cell(table, "verdict", against="Top") == "better"
+    assert (value.n, cell(table, "people", against="Trained top layer")) == (5, 5)
+    assert (
+        cell(table, "ahead", against="Trained top layer"),
+        cell(table, "behind", against="Trained top layer"),
+    ) == (5, 0)
+    assert cell(table, "verdict", against="Trained top layer") == "better"
     turned = paired_test(framed(theirs), framed(ours), AUC)
     assert turned.difference.mean == pytest.approx(-0.02)
     assert (turned.above, turned.ahead, turned.behind, turned.p) == (0, 0, 5, 2 / 32)
@@ -105,8 +108,15 @@ def test_a_comparison_of_several_commits_or_processors_is_marked():
         *runs("top", "b2", "Xeon", seeds=(1,)),
     ]
     table = TABLES["comparisons"](frame_of({"replacement": [*ours, *others]}))
-    made = {name: cell(table, "made by", against=name) for name in ("Top", "Full", "LoRA")}
-    assert made == {"Top": None, "Full": "2 commits", "LoRA": "2 commits, 2 processors"}
+    made = {
+        name: cell(table, "made by", against=name)
+        for name in ("Trained top layer", "Full fine-tuning", "LoRA")
+    }
+    assert made == {
+        "Trained top layer": None,
+        "Full fine-tuning": "2 commits",
+        "LoRA": "2 commits, 2 processors",
+    }
     assert "fala at a1, b2" in table.measured
 
 
@@ -126,9 +136,9 @@ def test_table_2_tests_against_the_best_baseline_on_common_seeds():
         *replaced("full", 0.19, seeds=(1,)),
     ]
     table = TABLES["2"](frame_of({"replacement": runs}))
-    assert cell(table, "p", method="Top") == "best baseline"
-    assert cell(table, "p", method="Full") == 2 / 32
-    assert "against Top" in table.notes[0]
+    assert cell(table, "p", method="Trained top layer") == "best baseline"
+    assert cell(table, "p", method="Full fine-tuning") == 2 / 32
+    assert "against Trained top layer" in table.notes[0]
 
 
 def test_shares_of_a_budget_are_over_common_users():
@@ -155,7 +165,7 @@ def test_every_method_is_compared_with_a_chosen_one():
     table = TABLES["comparisons"](records, against="lora")
     assert table.title == "Each method against LoRA"
     assert column(table, "against") == ["LoRA"] * 2
-    differences = {"Top": -0.02, "FaLA": 0.03}
+    differences = {"Trained top layer": -0.02, "FaLA": 0.03}
     for method, difference in differences.items():
         shown = cell(table, "difference in AUC", method=method)
         assert shown.mean == pytest.approx(difference)

@@ -2,10 +2,12 @@
 
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 
 from fala_sim.data.users import User
 from fala_sim.experiments.labels.jobs import EXPERIMENTS, drawn_labels, draws
+from fala_sim.experiments.labels.tables import over_draws
 from fala_sim.experiments.people import Participants
 from fala_sim.records.store import RecordStore, read_records
 from sim_command import done, run_small
@@ -65,12 +67,25 @@ def test_the_table_has_means_of_draws_and_differences_from_the_vendor(results):
         if record["method"] == "calibrated" and record["variant"].startswith("20.")
     ]
     row = next(
-        row for row in rows if (row["labels"], row["method"]) == ("20", "Vendor, calibrated")
+        row for row in rows if (row["labels"], row["method"]) == ("20", "Recalibrated vendor model")
     )
     assert row["log loss"]["mean"] == pytest.approx(sum(records) / 3)
-    vendor = next(row for row in rows if row["method"] == "Vendor with lexical features")
-    difference = row["log loss, less the vendor's"]["mean"]
+    vendor = next(row for row in rows if row["method"] == "New model alone")
+    difference = row["log loss, minus new model alone"]["mean"]
     assert difference == pytest.approx(row["log loss"]["mean"] - vendor["log loss"]["mean"])
+
+
+def test_draws_of_a_method_are_one_row_after_its_title_has_changed():
+    draw = {"data": "posts", "user": "ada", "seed": 0, "new": "minilm", "method": "top"}
+    runs = pd.DataFrame(
+        [
+            {**draw, "title": "Top", "variant": "5.0", "scores.auc": 0.6},
+            {**draw, "title": "Trained top layer", "variant": "5.1", "scores.auc": 0.7},
+        ]
+    )
+    (row,) = over_draws(runs).to_dict("records")
+    assert (row["labels"], row["title"]) == ("5", "Trained top layer")
+    assert row["scores.auc"] == pytest.approx(0.65)
 
 
 def test_smaller_draws_are_subsets_of_larger_draws():

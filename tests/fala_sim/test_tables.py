@@ -215,11 +215,11 @@ def test_ratings_have_a_table_of_their_own_beside_labels():
     budgets = stars("fala", [0.1] * 5, variant="100")
     records = frame_of({"replacement": [*runs, *replaced("fala")], "frontier": budgets})
     table = TABLES["ratings"](records)
-    assert column(table, "method") == ["Vendor with lexical features", "FaLA", "FaLA, 100 passes"]
+    assert column(table, "method") == ["New model alone", "FaLA", "FaLA, 100 forward passes"]
     where = {"method": "FaLA"}
     assert cell(table, "RMSE", **where).mean == pytest.approx(0.22)
     assert cell(table, "rank correlation", **where).mean == pytest.approx(0.78)
-    assert cell(table, "RMSE less the vendor's", **where).mean == pytest.approx(-0.02)
+    assert cell(table, "RMSE minus new model alone", **where).mean == pytest.approx(-0.02)
     assert cell(table, "people below", **where) == 3
     assert set(column(TABLES["headline"](records), "data")) == {"tweets"}
     labels = frame_of({"replacement": replaced("fala"), "frontier": budgets})

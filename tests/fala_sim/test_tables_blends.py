@@ -71,19 +71,19 @@ def test_peers_have_a_row_at_the_weights_that_validation_users_chose():
     ]
     records = frame_of({"replacement": runs, "search": searches})
     table = TABLES["2"](records)
-    assert column(table, "method").count("Full, blended") == 1
+    assert column(table, "method").count("Full fine-tuning, blended") == 1
     assert "FaLA, blended" not in column(table, "method")
-    blended = cell(table, "blended", method="Full, blended")
+    blended = cell(table, "blended", method="Full fine-tuning, blended")
     weights = [float(part.split()[1]) for part in blended.split(", ")]
     assert weights[1] > weights[0]
     area = mean_auc(*weights)
-    assert cell(table, "AUC", method="Full, blended").mean == pytest.approx(area)
-    assert cell(table, "right before, wrong now", method="Full, blended") >= 0
-    assert cell(table, "vendor right, wrong now", method="Full, blended") > 0
-    assert cell(TABLES["headline"](records), "AUC", method="Full, blended").mean == (
+    assert cell(table, "AUC", method="Full fine-tuning, blended").mean == pytest.approx(area)
+    assert cell(table, "right before, wrong now", method="Full fine-tuning, blended") >= 0
+    assert cell(table, "new model right, wrong now", method="Full fine-tuning, blended") > 0
+    assert cell(TABLES["headline"](records), "AUC", method="Full fine-tuning, blended").mean == (
         pytest.approx(area)
     )
-    assert "Full, blended" in column(TABLES["comparisons"](records), "against")
+    assert "Full fine-tuning, blended" in column(TABLES["comparisons"](records), "against")
 
 
 def test_without_a_search_that_recorded_logits_nothing_is_blended():
@@ -95,11 +95,11 @@ def test_without_a_search_that_recorded_logits_nothing_is_blended():
         records = frame_of({"replacement": [*peers(), *words()], "search": searches})
         for name in ("2", "headline"):
             names = column(TABLES[name](records), "method")
-            assert "Full" in names and "Full, blended" not in names
+            assert "Full fine-tuning" in names and "Full fine-tuning, blended" not in names
 
 
 def test_words_of_other_data_are_not_blended():
     other_words = [record | {"digests": {"data": "b"}} for record in words()]
     runs = [*peers(digests={"data": "a"}), *other_words]
     records = frame_of({"replacement": runs, "search": [search("full", {"rate": 1}, "old")]})
-    assert "Full, blended" not in column(TABLES["2"](records), "method")
+    assert "Full fine-tuning, blended" not in column(TABLES["2"](records), "method")

@@ -25,7 +25,7 @@ class Adapter(Trained):
     """
 
     name = "adapter"
-    title = "Adapter"
+    title = "Adapters"
     row = 21
     look = Look("#2b98d8", "^")
     rates = (2e-4, 5e-4, 1e-3, 2e-3)

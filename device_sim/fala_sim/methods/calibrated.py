@@ -37,7 +37,7 @@ class Calibrated(Method):
     """
 
     name = "calibrated"
-    title = "Vendor, calibrated"
+    title = "Recalibrated vendor model"
     row = 14
     look = Look("#5a7f96", "x")
     headline = False

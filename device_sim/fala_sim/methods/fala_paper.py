@@ -37,7 +37,7 @@ class FalaPaper(FrozenMethod):
     """
 
     name = "fala-paper"
-    title = "FaLA (paper)"
+    title = "The paper's FaLA"
     row = 60
     look = Look("#c78400", "d")
     baseline = False

@@ -71,17 +71,17 @@ class Instant(Shipped):
     """FaLA before the first forward pass of the new backbone."""
 
     name = "fala-instant"
-    title = "FaLA, no pass"
+    title = "FaLA, no forward pass"
     row = 61
     look = Look("#c2503d", ">")
     budget = Budget(forward_passes=0)
 
 
 class Everything(Shipped):
-    """FaLA with all documents through the new backbone: the limit of more forward passes."""
+    """FaLA with all examples through the new backbone: the limit of more forward passes."""
 
     name = "fala-all"
-    title = "FaLA, all documents"
+    title = "FaLA, all examples"
     row = 63
     look = Look("#c2503d", "8")
     headline = False

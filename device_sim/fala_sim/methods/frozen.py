@@ -82,12 +82,12 @@ class ModelScores:
 
 
 def vendor_scores(situation: Situation) -> ModelScores:
-    """Return the vendor's new model, unchanged: the result if there is nothing to learn from."""
+    """Return the new model alone without lexical features, for a user without examples."""
     return ModelScores(situation.new, situation.new.head.vendor_model())
 
 
 def shipped_scores(situation: Situation) -> Scores:
-    """Return the vendor's new model with lexical features, unchanged, from which FaLA starts."""
+    """Return the new model alone, with lexical features, from which FaLA starts."""
     release = situation.shipped
     return partial(release.logits, release.head.vendor_model())
 

@@ -15,7 +15,7 @@ class Full(Trained):
     """Fine-tuning of all parameters, the paper's most expensive baseline."""
 
     name = "full"
-    title = "Full"
+    title = "Full fine-tuning"
     row = 20
     look = Look("#0a72b5", "s")
     rates = (2e-5, 5e-5, 1e-4, 2e-4)

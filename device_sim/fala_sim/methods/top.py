@@ -22,7 +22,7 @@ class Top(FrozenMethod):
     """
 
     name = "top"
-    title = "Top"
+    title = "Trained top layer"
     row = 23
     look = Look("#7a68c4", "P")
     headline = False

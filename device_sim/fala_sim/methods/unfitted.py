@@ -1,4 +1,4 @@
-"""Models without a fit: the old personal models, and the unchanged vendor's models."""
+"""Models without a fit: the old personal models, and the new models alone."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from fala_sim.methods.situation import Situation
 
 
 class Old(Method):
-    """Old personal: the model that the user has before the vendor's new backbone arrives."""
+    """Old personal model without lexical features, as before the new backbone arrives."""
 
     name = "old"
-    title = "Old personal"
+    title = "Old personal model, no lexical features"
     row = 10
     look = Look("#93704b", "<")
     all_tasks = True
@@ -25,10 +25,10 @@ class Old(Method):
 
 
 class OldWords(Method):
-    """Old personal with lexical features: FaLA's device before the replacement."""
+    """Old personal model: FaLA's device before the replacement, with lexical features."""
 
     name = "old-words"
-    title = "Old personal with lexical features"
+    title = "Old personal model"
     row = 10
     look = Look("#93704b", "1")
     all_tasks = True
@@ -42,10 +42,10 @@ class OldWords(Method):
 
 
 class Global(Method):
-    """Global: the new backbone with the vendor's own head, the same for every user."""
+    """New model alone without lexical features: the vendor's head, the same for every user."""
 
     name = "global"
-    title = "Global"
+    title = "New model alone, no lexical features"
     row = 11
     look = Look("#77808a", "o")
     all_tasks = True
@@ -56,10 +56,10 @@ class Global(Method):
 
 
 class GlobalWords(Method):
-    """Vendor with lexical features: the release of FaLA's devices, the same for every user."""
+    """New model alone: FaLA's release without personalization, the same for every user."""
 
     name = "global-words"
-    title = "Vendor with lexical features"
+    title = "New model alone"
     row = 12
     look = Look("#5a7f96", "H")
     baseline = False

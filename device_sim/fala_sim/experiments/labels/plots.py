@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 @figure("labels", "labels")
 def labels_figure(records: pd.DataFrame) -> list[Plot]:
-    """Plot the AUC above the vendor's model, by the number of labels."""
+    """Plot the AUC minus that of the new model alone, by the number of labels."""
     plots = [_gains(new, part) for new, part in parts(of(records, "labels"), "new")]
     return [plot for plot in plots if plot is not None]
 
 
 def _gains(new: str, drawn: pd.DataFrame) -> Plot | None:
-    """Plot one line per method; return None without the vendor's model."""
+    """Plot one line per method; return None without the new model alone."""
     sizes: list[str] = []
     lines: dict[str, dict[str, UserMean]] = {}
     titles: dict[str, str] = {}
@@ -48,17 +48,17 @@ def _gains(new: str, drawn: pd.DataFrame) -> Plot | None:
             line(axes, name, positions, list(values.values()), titles[name], width)
         axes.set_xticks(range(len(sizes)), sizes)
         axes.set_xlabel("Labels of the user")
-        axes.set_ylabel("AUC above the vendor's")
+        axes.set_ylabel("AUC minus new model alone")
         legend_below(axes)
 
     return Plot(
         f"labels-{slug(new)}",
         "",
         "Few labels",
-        f"{described(drawn)} AUC minus that of the vendor's model with lexical features, by the "
+        f"{described(drawn)} AUC minus that of the new model alone (with lexical features), by the "
         "number of a user's labels. Bands are 95% t intervals over users. Steps are evenly spaced, "
         "whatever their size, and users with fewer labels than a step are not in it.",
-        "AUC above the vendor's by number of labels: "
+        "AUC minus that of the new model alone, by number of labels: "
         + "; ".join(
             f"{titles[name]} " + ", ".join(f"{v.mean:+.3f} at {s}" for s, v in values.items())
             for name, values in lines.items()

@@ -43,9 +43,9 @@ _FIGURES = {
     caption=(
         f"For each number of labels, that many of a user's labels were drawn {jobs.DRAWS} times; "
         '"all" uses all labels once. Values are means over users [95 % t interval over users], '
-        "and each user's value is the mean of the draws. Less the vendor's: the difference from "
-        "the vendor's model with lexical features on the same users. Error rate: how often a "
-        f"model disagrees with the person on unseen texts, in percent. {DECIDED} Settings are "
+        "and each user's value is the mean of the draws. Minus new model alone: the difference "
+        "from the new model alone (with lexical features) on the same users. Error rate: how often "
+        f"a model disagrees with the person on unseen texts, in percent. {DECIDED} Settings are "
         "those that validation users chose at that number of labels, or at all of their labels if "
         "they have fewer. All data sets together: only the methods that were run on each data set."
     ),
@@ -66,7 +66,7 @@ def labels_table(records: pd.DataFrame) -> Table:
                 for words, figure in _FIGURES.items():
                     gain = None if vendor is None else paired_test(group, vendor, figure)
                     row[words] = interval_only(mean_cell(group, figure))
-                    row[f"{words}, less the vendor's"] = (
+                    row[f"{words}, minus new model alone"] = (
                         None if gain is None or group is vendor else interval_only(gain.difference)
                     )
                 rows.append({**row, "people": group["user"].nunique()})
@@ -76,7 +76,7 @@ def labels_table(records: pd.DataFrame) -> Table:
 def by_size(
     runs: pd.DataFrame,
 ) -> Iterator[tuple[str, dict[str, pd.DataFrame], pd.DataFrame | None]]:
-    """Yield, by number of labels, the runs by method, and the vendor's runs or None.
+    """Yield, by number of labels, the runs by method, and those of the new model alone or None.
 
     Args:
         runs: Runs as ``over_draws`` returns them. A method that was not run on each of its data
@@ -96,5 +96,8 @@ def over_draws(runs: pd.DataFrame) -> pd.DataFrame:
     runs = having(runs, *figures)
     runs = runs.assign(labels=runs["variant"].str.partition(".")[0])
     runs[figures] = runs[figures].astype(float)
-    keys = [*SPLIT, "new", "method", "title", "labels"]
-    return runs.groupby(keys, as_index=False)[figures].mean()
+    keys = [*SPLIT, "new", "method", "labels"]
+    # A method whose title has changed since some of the draws is still one method.
+    return runs.groupby(keys, as_index=False).agg(
+        {**dict.fromkeys(figures, "mean"), "title": "last"}
+    )

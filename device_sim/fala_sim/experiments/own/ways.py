@@ -157,10 +157,12 @@ WAYS = {
     "own-old": Way("old personal model kept", old),
     "own-logistic": Way("LogisticRegression", logistic_way),
     "own-logistic-cv": Way("LogisticRegression, C by cross-validation", logistic_tuned),
-    "own-plain": Way("FaLA begun again, without words", lambda person: begun(person, words=False)),
+    "own-plain": Way(
+        "FaLA begun again, no lexical features", lambda person: begun(person, words=False)
+    ),
     "own-begun": Way("FaLA begun again", begun),
-    "own-instant": Way("FaLA replaced, no pass", lambda person: replaced_way(person, 0)),
-    "own-20": Way("FaLA replaced, 20 passes", lambda person: replaced_way(person, 20)),
+    "own-instant": Way("FaLA replaced, no forward pass", lambda person: replaced_way(person, 0)),
+    "own-20": Way("FaLA replaced, 20 forward passes", lambda person: replaced_way(person, 20)),
     "own-all": Way("FaLA replaced, all texts", lambda person: replaced_way(person, sys.maxsize)),
     "own-others": Way("other people's head", others),
     "own-with-others": Way("FaLA from other people's head", with_others),

@@ -28,9 +28,8 @@ FELT_WITH_FLIPS = {"error rate (%)": FELT["error rate (%)"], TITLE: COLUMN, **FE
 
 ABOUT = (
     "Right before, wrong now: the percentage of test texts that the old personal model decides "
-    "right and this model decides wrong. For FaLA and the vendor's model with lexical features, "
-    "the old personal model also has these features if the records contain it; for every other "
-    "method, it has none."
+    "right and this model decides wrong. For FaLA and the new model alone, the old personal model "
+    "also has lexical features if the records contain it; for every other method, it has none."
 )
 
 

@@ -94,7 +94,7 @@ def _drawn(plots: Iterable[Plot | None]) -> list[Plot]:
 def _passes(new: str, runs: pd.DataFrame) -> Plot | None:
     """Plot mean AUC against forward passes, over the users that all methods share.
 
-    None is returned if FaLA as shipped or the vendor's model was not run.
+    None is returned if FaLA as shipped or the new model alone was not run.
     """
     # The headline's methods are shown; among the two that train part of each layer, LoRA.
     names = [name for name in HEADLINE if name != Adapter.name]
@@ -112,7 +112,7 @@ def _passes(new: str, runs: pd.DataFrame) -> Plot | None:
     if SHIPPED not in points or vendor not in points:
         return None
     level = points[vendor][1].mean
-    titles = {name: "Vendor's" if name in VENDOR else title(name, groups[name]) for name in points}
+    titles = {name: title(name, groups[name]) for name in points}
 
     def paint(axes: Axes) -> None:
         axes.axhline(level, color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)))
@@ -138,7 +138,7 @@ def _passes(new: str, runs: pd.DataFrame) -> Plot | None:
         f"{described(shown)} Mean AUC over these users, all data sets together, against the "
         "forward passes that a replacement takes; the axis is logarithmic from ten on. LoRA and "
         "tuning all weights also run each pass backward. Vertical lines are 95 % t intervals of "
-        "the difference from the vendor's new model (dashed) on the same users.",
+        "the difference from the new model alone (dashed) on the same users.",
         "AUC by number of forward passes: "
         + "; ".join(
             f"{titles[name]} {number_text(value.mean)} after {number_text(cost)}"
@@ -181,8 +181,8 @@ def _quality(setting: Setting, runs: pd.DataFrame, metric: str) -> Plot | None:
         f"{METRICS[metric]} by method, {setting.data}",
         f"{METRICS[metric]} on the held-out examples of {tested} users of {setting.data}. "
         "Dots are single users, averaged over seeds. Marks and numbers are the mean over users, "
-        "with its 95% t interval. The dashed line is the vendor's global model. The axis does not "
-        "begin at zero.",
+        "with its 95% t interval. The dashed line is the new model alone, without lexical "
+        "features. The axis does not begin at zero.",
         f"{METRICS[metric]} on {setting.data}: "
         + "; ".join(f"{titles[name]} {value}" for name, value in values.items()),
         draw(0.55 + 0.24 * len(values), paint),

@@ -96,8 +96,8 @@ def headline(records: pd.DataFrame) -> Table:
     reads=("search",),
     caption=(
         "Scores are means over users ± standard deviation [95 % t interval over users]. "
-        f"{DECIDED} {flips.ABOUT} Vendor right, wrong now: the same, but compared with the "
-        f"vendor's new model. {blends.ABOUT} p: the two-sided sign-flip test of the AUC against "
+        f"{DECIDED} {flips.ABOUT} New model right, wrong now: the same, but compared with the "
+        f"new model alone. {blends.ABOUT} p: the two-sided sign-flip test of the AUC against "
         "the best baseline (the one with the highest mean AUC on the same users), over the same "
         "users and seeds, and the same with Holm's correction over all methods of the data set. "
         f"{paper.DIFFERENCE}"
@@ -122,7 +122,7 @@ def table_2(records: pd.DataFrame) -> Table:
                 "seeds": group["seed"].nunique() or None,
                 **score_cells(group),
                 flips.TITLE: plain_mean(group, flips.COLUMN),
-                "vendor right, wrong now": plain_mean(group, "flips.vendor.share", 0.01),
+                "new model right, wrong now": plain_mean(group, "flips.vendor.share", 0.01),
                 "blended": blends.blend_cell(group),
                 "p": "best baseline" if row == best else tests[row].p if row in tests else None,
                 "p (Holm)": corrected.get(row),
@@ -142,8 +142,8 @@ def table_2(records: pd.DataFrame) -> Table:
     "frontier",
     "replacement",
     caption=(
-        "FaLA as shipped by its budget, between the vendor's new model and FaLA with all "
-        "documents through the new backbone. Scores are means over users ± standard deviation [95 "
+        "FaLA as shipped by its budget, between the new model alone and FaLA with all examples "
+        "through the new backbone. Scores are means over users ± standard deviation [95 "
         f"% t interval over users]. {DECIDED} {flips.ABOUT} Share of the gain: how much of the "
         "way between the two ends the mean has gone, over the users and seeds that all rows have; "
         "it is empty if there is no gain. Cost: the mean over users of one whole replacement."
@@ -191,8 +191,8 @@ def frontier_table(records: pd.DataFrame) -> Table:
     "replacement",
     caption=(
         "A replacement is for one user with one seed. Personal: the device found the personal "
-        "model better than the vendor's new one by what it can check, and carried it over. "
-        "Calibrated: it found nothing better than the vendor's model with the user's own slope "
+        "model better than the new model alone by what it can check, and carried it over. "
+        "Recalibrated: it found nothing better than the vendor's model with the user's own slope "
         "and bias, which ranks examples as the vendor's model does. For the personal models, the "
         "table shows how many have an AUC (both labels are held out), and how often the personal "
         "model was better on the held-out examples, by AUC and by cross-entropy."
@@ -223,7 +223,7 @@ def verdicts(records: pd.DataFrame) -> Table:
                 "method": title(name, group),
                 "replacements": len(group),
                 "personal": len(personal),
-                "calibrated": (decisions == "calibrated").sum(),
+                "recalibrated": (decisions == "calibrated").sum(),
                 "with an AUC": len(areas),
                 "better by AUC": (areas > 0).sum(),
                 "share by AUC": (areas > 0).mean(),
@@ -284,8 +284,8 @@ def search_table(records: pd.DataFrame) -> Table:
     "frontier",
     caption=(
         "RMSE and Spearman's rank correlation with the users' held-out ratings are means over "
-        "users [95 % t interval over users]. RMSE less the vendor's: the difference from the "
-        "vendor's model with lexical features on the same users, which is below zero if the "
+        "users [95 % t interval over users]. RMSE minus new model alone: the difference from the "
+        "new model alone (with lexical features) on the same users, which is below zero if the "
         "method is closer to their ratings. People below: the number of users for whom the "
         "difference is not above zero. Cost: the mean over users of one whole replacement. "
         "Settings are those that validation users chose on the first division. If people take "
@@ -301,7 +301,7 @@ def ratings(records: pd.DataFrame) -> Table:
         return {
             "RMSE": interval_only(mean_cell(group, "scores.rmse")),
             "rank correlation": interval_only(mean_cell(group, "scores.rank_correlation")),
-            "RMSE less the vendor's": interval_only(gain.difference) if gain else None,
+            "RMSE minus new model alone": interval_only(gain.difference) if gain else None,
             "people below": gain.difference.n - gain.above if gain else None,
         }
 
@@ -316,9 +316,9 @@ def ratings(records: pd.DataFrame) -> Table:
     caption=(
         "AUC and F1 are means over the tags, and then over users [95 % t interval over users]. An "
         "example has the tags whose probability is above 1/2, as a device's predict decides. AUC "
-        "less the vendor's: the difference from the vendor's model with lexical features on the "
-        "same users. Cost: the mean over users of one whole replacement. Settings are those that "
-        "validation users chose."
+        "minus new model alone: the difference from the new model alone (with lexical features) "
+        "on the same users. Cost: the mean over users of one whole replacement. Settings are those "
+        "that validation users chose."
     ),
 )
 def tags(records: pd.DataFrame) -> Table:
@@ -328,7 +328,7 @@ def tags(records: pd.DataFrame) -> Table:
         gain = None if group is vendor else paired_test(group, vendor, "scores.auc")
         return {
             "AUC": interval_only(mean_cell(group, "scores.auc")),
-            "AUC less the vendor's": interval_only(gain.difference) if gain else None,
+            "AUC minus new model alone": interval_only(gain.difference) if gain else None,
             "people above": gain.above if gain else None,
             "F1": interval_only(mean_cell(group, "scores.f1")),
         }
@@ -347,7 +347,7 @@ def _of_task(
         records: The frame.
         task: The task.
         quality: Function that returns the quality cells of a method's runs, from these runs and the
-            vendor's.
+            new model's alone.
     """
     runs = of_tasks(records, "replacement", [task])
     budgets = of_tasks(records, "frontier", [task])
@@ -364,7 +364,7 @@ def _of_task(
         rows += [
             {
                 "data": setting.data,
-                "method": title(name, group) + f", {_BESIDE} passes" * (kind == "frontier"),
+                "method": title(name, group) + f", {_BESIDE} forward passes" * (kind == "frontier"),
                 **quality(group, vendor),
                 "people": group["user"].nunique(),
                 "forward passes": plain_mean(group, "cost.total.forward_passes"),
