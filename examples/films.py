@@ -1,4 +1,4 @@
-"""A recommender: films for a viewer's history, and a viewer whose taste survives a new backbone.
+"""A recommender: films for a viewer's history, and a viewer's taste carried to a new backbone.
 
     python examples/films.py
 
@@ -99,14 +99,14 @@ def main(folder):
             print(f"  {stars:.1f} {film}")
 
     with fala.Device.create(folder / "stranger", new) as stranger:
-        show(stranger, "the vendor's new model")
+        show(stranger, "new model alone")
     with fala.Device.create(folder / "device", old) as device:
         device.learn(list(tried), list(tried.values()))
-        show(device, "this viewer's model on the old backbone")
+        show(device, "old personal model")
         device.replace(new, fala.Budget(forward_passes=0))
-        show(device, "at once on the new backbone")
+        show(device, "FaLA, no forward pass")
         device.refine(fala.Budget(forward_passes=20))
-        show(device, "after 20 forward passes")
+        show(device, "FaLA, 20 forward passes")
 
 
 if __name__ == "__main__":

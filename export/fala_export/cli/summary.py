@@ -16,10 +16,10 @@ _METRICS = {
     "rmse": "RMSE", "rank_correlation": "rank correlation",
 }  # fmt: skip
 _DEVICES = {
-    "new_global": "with the new release without personalization",
+    "new_global": "with the new model alone",
     "old_personal": "with the old personal model",
-    "instant": "before any forward pass",
-    "fala": "after the forward passes",
+    "instant": "with FaLA before any forward pass",
+    "fala": "with FaLA after the forward passes",
 }
 
 
@@ -208,7 +208,7 @@ def _check(check: Mapping[str, Any]) -> Iterator[str]:
     unit = "" if metric == "auc" else " of the range"
     gain = f"{check['gain']:+.4f} of {_METRICS[metric]}{within}"
     yield (
-        f"    gain over the new release without personalization: {gain}; {check['worse']:.0%} of "
+        f"    gain over the new model alone: {gain}; {check['worse']:.0%} of "
         f"them lose more than .005{unit}"
     )
 

@@ -212,8 +212,8 @@ class CheckSettings:
         users: Number of simulated users, at most what the rows allow (default: 20 for a file
             without splits; otherwise all users with train and test rows, at most 200).
         budget: Most forward passes per replacement (default: a device's).
-        minimum_gain: Least gain of mean AUC over the new release without personalization; below it
-            the command fails.
+        minimum_gain: Least gain of mean AUC over that of the new model alone; below it the command
+            fails.
         maximum_worse: Largest share of the annotators who may lose more than .005 of AUC against
             it; above it the command fails.
     """

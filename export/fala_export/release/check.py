@@ -137,12 +137,11 @@ def verdict(users: Sequence[Mapping[str, Any]], link: Link = LABELS) -> dict[str
         ``error_rate`` in percent, ``negative_flips`` (percentage of decisions that the old personal
         model gets right and the model gets wrong; None for the old model), ``cross_entropy`` and
         ``auc`` (for tags only ``auc``, for ratings ``rmse`` and ``rank_correlation``), each with
-        the old personal model, with the new release without personalization, and with the new
-        personal model before any forward pass (if available) and after its forward passes; the mean
-        ``gain`` of the last over the new release without personalization, in AUC or as a fall of
-        RMSE (``metric``), with Student's 95 % ``interval`` over annotators (None for fewer than
-        three); ``margins``, half of that interval for every figure; and the share of devices that
-        are ``worse`` by more than ``WORSE``.
+        the old personal model, with the new model alone, and with the new personal model before any
+        forward pass (if available) and after its forward passes; the mean ``gain`` of the last over
+        the new model alone, in AUC or as a fall of RMSE (``metric``), with Student's 95 %
+        ``interval`` over annotators (None for fewer than three); ``margins``, half of that interval
+        for every figure; and the share of devices that are ``worse`` by more than ``WORSE``.
 
     Raises:
         DataError: No device has test rows of two labels.
@@ -189,7 +188,7 @@ def check_gain_limits(figures: Mapping[str, Any], settings: CheckSettings) -> No
         raise ExportError(
             f"[check] requires minimum_gain = {minimum_gain:g}, but {figures['devices']} "
             f"held-out annotators gain {figures['gain']:+.4f} of {figures['metric']} over the "
-            "new release without personalization"
+            "new model alone"
         )
     if maximum_worse is not None and figures["worse"] > maximum_worse:
         raise ExportError(
