@@ -55,6 +55,14 @@ def test_labels_and_an_encoder_make_a_device(tmp_path, device, old, new):
             again.predict(UNSEEN)
 
 
+def test_the_prior_variances_of_a_head_that_knows_nothing_hold_for_any_number_of_labels(
+    device, new
+):
+    device.learn(UNSEEN, labels_of(UNSEEN))
+    report = device.replace(encoder=new)
+    assert report.examples > 100 and report.counts.scales == (3.0, 3.0, 0.0, 1.0)
+
+
 def test_equal_labels_and_encoders_share_a_release_that_the_door_admits(tmp_path, old):
     shared = fala.Releases(tmp_path / "releases")
     for user in ("ann", "bob"):

@@ -27,6 +27,7 @@ from fala.slots.folder import Task
 from fala.slots.installing import bundle_path
 from fala.slots.release import open_bundle
 from fala.slots.switching import opened
+from fala.solver.fit import MANY
 from fala.text.ngrams import BUCKETS
 
 #: The prior scales of the embedding, of the n-grams and of the bias around a head of zeros, and the
@@ -85,7 +86,8 @@ class OwnRelease:
         """
         head = self.head
         blocks = (BLOCK_SCALE,) if head.lexical is None else (BLOCK_SCALE, NGRAMS_SCALE)
-        scales = Scales(blocks, 0.0, BIAS_SCALE, MIXING)
+        # A table's first row serves fewer labels too, and the default rows follow its last one.
+        scales = Scales(blocks, 0.0, BIAS_SCALE, MIXING, MANY)
         with temporary_folder() as folder:
             path = folder / "own.fala"
             details = {"scales": [scales.to_details()]}
