@@ -54,7 +54,7 @@ def test_a_bad_data_set_does_not_stop_the_other_data_sets(folder, tmp_path, monk
     assert {record["method"] for record in read_records(results, "replacement")} == {
         "old", "global",
     }  # fmt: skip
-    assert "New model alone, no lexical features" in done.stdout
+    assert "New head alone" in done.stdout
 
 
 def test_what_is_left_out_and_not_learned_is_printed(folder, tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ USERS = {"Ann": 0.60, "Ben": 0.70, "$x^2$ & co": 0.75, EVIL: 0.80}
 TASKS = {"tweets": "classification", "films": "matching"}
 #: Titles, what a method adds to AUC, forward passes, FLOPs, seconds.
 METHODS = {
-    "global": ("New model alone, no lexical features", 0.0, 0, 0.0, 0.0),
+    "global": ("New head alone", 0.0, 0, 0.0, 0.0),
     "full": ("Full fine-tuning", 0.05, 400, 4e12, 80.0),
     "fala-paper": ("The paper's FaLA", 0.02, 200, 4e11, 8.0),
     "fala": ("FaLA", 0.04, 20, 4e10, 1.0),

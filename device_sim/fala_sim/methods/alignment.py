@@ -53,7 +53,7 @@ class Alignment(FrozenMethod):
     v is computed in the old space.
 
     The vendor's new head is not used. With fewer than two distinct texts there is no map, and the
-    result is the new model alone, without lexical features.
+    result is the new head alone.
     """
 
     @abstractmethod

@@ -82,7 +82,7 @@ class ModelScores:
 
 
 def vendor_scores(situation: Situation) -> ModelScores:
-    """Return the new model alone without lexical features, for a user without examples."""
+    """Return the new head alone, which is the result if there is nothing to learn from."""
     return ModelScores(situation.new, situation.new.head.vendor_model())
 
 

@@ -1,4 +1,4 @@
-"""Models without a fit: the old personal models, and the new models alone."""
+"""Models without a fit: the old personal models, and the new model or head alone."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class OldWords(Method):
 
 
 class Global(Method):
-    """New model alone without lexical features: the vendor's head, the same for every user."""
+    """New head alone: the new backbone with the vendor's head, the same for every user."""
 
     name = "global"
-    title = "New model alone, no lexical features"
+    title = "New head alone"
     row = 11
     look = Look("#77808a", "o")
     all_tasks = True

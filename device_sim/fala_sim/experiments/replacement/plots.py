@@ -181,8 +181,8 @@ def _quality(setting: Setting, runs: pd.DataFrame, metric: str) -> Plot | None:
         f"{METRICS[metric]} by method, {setting.data}",
         f"{METRICS[metric]} on the held-out examples of {tested} users of {setting.data}. "
         "Dots are single users, averaged over seeds. Marks and numbers are the mean over users, "
-        "with its 95% t interval. The dashed line is the new model alone, without lexical "
-        "features. The axis does not begin at zero.",
+        "with its 95% t interval. The dashed line is the new head alone. The axis does not "
+        "begin at zero.",
         f"{METRICS[metric]} on {setting.data}: "
         + "; ".join(f"{titles[name]} {value}" for name, value in values.items()),
         draw(0.55 + 0.24 * len(values), paint),

@@ -97,7 +97,8 @@ def headline(records: pd.DataFrame) -> Table:
     caption=(
         "Scores are means over users ± standard deviation [95 % t interval over users]. "
         f"{DECIDED} {flips.ABOUT} New model right, wrong now: the same, but compared with the "
-        f"new model alone. {blends.ABOUT} p: the two-sided sign-flip test of the AUC against "
+        "new model alone or, for a method without lexical features, with the new head alone. "
+        f"{blends.ABOUT} p: the two-sided sign-flip test of the AUC against "
         "the best baseline (the one with the highest mean AUC on the same users), over the same "
         "users and seeds, and the same with Holm's correction over all methods of the data set. "
         f"{paper.DIFFERENCE}"
