@@ -10,9 +10,8 @@ import numpy as np
 import onnx
 import torch
 from numpy.typing import NDArray
-from onnx import ModelProto, TensorProto, compose
+from onnx import ModelProto, TensorProto, compose, helper
 from onnxruntime import InferenceSession
-from torch import Tensor, nn
 
 from fala_export.base.errors import ExportError
 from fala_export.base.quiet import first_line
@@ -24,13 +23,10 @@ _IDS, _MASK = INPUTS
 _TOKENS = "mask"  # The mask is passed on from the inputs to the end.
 _TYPES, _POSITIONS = "token_type_ids", "position_ids"
 GRAPH_INPUTS = {_IDS, _MASK, _TYPES, _POSITIONS}
-INPUT_KINDS = {
-    TensorProto.INT64: torch.int64, TensorProto.INT32: torch.int32,
-    TensorProto.FLOAT: torch.float32, TensorProto.BOOL: torch.bool,
-}  # fmt: skip
+INPUT_KINDS = {TensorProto.INT64, TensorProto.INT32, TensorProto.FLOAT, TensorProto.BOOL}
 _RUN_KINDS = {
-    "tensor(int64)": torch.int64, "tensor(int32)": torch.int32, "tensor(float)": torch.float32,
-    "tensor(bool)": torch.bool,
+    "tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(float)": np.float32,
+    "tensor(bool)": np.bool_,
 }  # fmt: skip
 
 
@@ -75,59 +71,72 @@ class ExportedGraph:
     def whole(self) -> ModelProto:
         """Return the graph from token ids and mask to ``embedding``; see ``encoder_graph``."""
         opset = next(entry.version for entry in self.proto.opset_import if not entry.domain)
-        ids, mask = (torch.ones((2, 8), dtype=torch.long) for _ in range(2))
-        names = [value.name for value in self.proto.graph.input]
-        kinds = [INPUT_KINDS[value.type.tensor_type.elem_type] for value in self.proto.graph.input]
-        feed = _Feed(names, kinds, self.first_position)
-        given = [f"{name}.given" for name in names]
-        whole = trace(feed, dict(zip(INPUTS, (ids, mask), strict=True)), [*given, _TOKENS], opset)
-        middle = _without_unused(self.proto, self.output)
-        whole = _joined(whole, middle, dict(zip(given, names, strict=True)), "file.")
-        states = torch.ones((2, 8, self.end.width) if self.end.pooler else (2, self.end.width))
-        inputs = {"states": states} | ({"mask": mask} if self.end.pooler else {})
-        end = trace(self.end, inputs, ["embedding"], opset)
-        from_file = {f"file.{self.output}": "states"}
-        tokens = {_TOKENS: "mask"} if self.end.pooler else {}
-        whole = _joined(whole, end, from_file | tokens, "end.")
-        return with_embedding(whole, "end.embedding", self.end.dimension)
+        whole = _inputs(self.proto, self.first_position)
+        given = {f"{value.name}.given": value.name for value in self.proto.graph.input}
+        whole = _joined(whole, _without_unused(self.proto, self.output), given, "file.")
+        embedding = f"file.{self.output}"
+        if not self.end.empty:
+            states = torch.ones((2, 8, self.end.width) if self.end.pooler else (2, self.end.width))
+            inputs, wires = {"states": states}, {embedding: "states"}
+            if self.end.pooler:
+                inputs["mask"] = torch.ones((2, 8), dtype=torch.long)
+                wires[_TOKENS] = "mask"
+            end = trace(self.end, inputs, ["embedding"], opset)
+            whole, embedding = _joined(whole, end, wires, "end."), "end.embedding"
+        return with_embedding(whole, embedding, self.end.dimension)
 
 
-class _Feed(nn.Module):
-    """A module that makes a graph's inputs from token ids and their mask, and passes on the mask.
+def _inputs(file: ModelProto, first_position: int) -> ModelProto:
+    """Return the graph from token ids and mask to a file's inputs, and to the mask.
 
     Args:
-        names: Names of the graph's inputs.
-        kinds: Types of the graph's inputs.
+        file: The file's graph, whose inputs get names that end in ``.given``.
         first_position: The position of a text's first token.
     """
-
-    def __init__(
-        self, names: Sequence[str], kinds: Sequence[torch.dtype], first_position: int
-    ) -> None:
-        super().__init__()
-        self.inputs, self.first_position = [*zip(names, kinds, strict=True)], first_position
-
-    def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
-        """Return the inputs in their order, then the mask."""
-        zeros = ids - ids
-        values = {
-            _IDS: ids,
-            _MASK: mask,
-            _TYPES: zeros,  # All of a single text is of the first type.
-            _POSITIONS: (zeros + 1).cumsum(1) + (self.first_position - 1),
-        }
-        # The graph's inputs cannot be returned directly, because no node would return them.
-        return (*((values[name] + zeros).to(kind) for name, kind in self.inputs), mask + zeros)
+    shape = ["batch_size", "sequence_length"]
+    kinds = {value.name: value.type.tensor_type.elem_type for value in file.graph.input}
+    made = {_IDS: _IDS, _MASK: _MASK, _TYPES: "zeros", _POSITIONS: "positions"}
+    nodes, numbers = [helper.make_node("Identity", [_MASK], [_TOKENS])], []
+    if not kinds.keys().isdisjoint((_TYPES, _POSITIONS)):
+        # All of a single text is of the first type.
+        nodes.append(helper.make_node("Sub", [_IDS, _IDS], ["zeros"]))
+    if _POSITIONS in kinds:
+        numbers = [("one", 1), ("before", first_position - 1)]
+        nodes += [
+            helper.make_node("Add", ["zeros", "one"], ["ones"]),
+            helper.make_node("CumSum", ["ones", "one"], ["counted"]),  # along the tokens
+            helper.make_node("Add", ["counted", "before"], ["positions"]),
+        ]
+    outputs = [helper.make_tensor_value_info(_TOKENS, TensorProto.INT64, shape)]
+    for name, kind in kinds.items():
+        nodes.append(helper.make_node("Cast", [made[name]], [f"{name}.given"], to=kind))
+        outputs.append(helper.make_tensor_value_info(f"{name}.given", kind, shape))
+    graph = helper.make_graph(
+        nodes,
+        "inputs",
+        [helper.make_tensor_value_info(name, TensorProto.INT64, shape) for name in INPUTS],
+        outputs,
+        [helper.make_tensor(name, TensorProto.INT64, [], [number]) for name, number in numbers],
+    )
+    model: ModelProto = helper.make_model(
+        graph, ir_version=file.ir_version, opset_imports=file.opset_import
+    )
+    return model
 
 
 def _feeds(
     runner: InferenceSession, ids: NDArray[np.int64], first_position: int
 ) -> dict[str, NDArray[Any]]:
-    inputs = runner.get_inputs()
-    names, kinds = [value.name for value in inputs], [_RUN_KINDS[value.type] for value in inputs]
-    rows = torch.from_numpy(ids)
-    *values, _ = _Feed(names, kinds, first_position)(rows, torch.ones_like(rows))
-    return {name: value.numpy() for name, value in zip(names, values, strict=True)}
+    positions = np.arange(first_position, first_position + ids.shape[1])
+    made = {
+        _IDS: ids,
+        _MASK: np.ones_like(ids),
+        _TYPES: np.zeros_like(ids),
+        _POSITIONS: np.broadcast_to(positions, ids.shape),
+    }
+    return {
+        value.name: made[value.name].astype(_RUN_KINDS[value.type]) for value in runner.get_inputs()
+    }
 
 
 def run_graph(
@@ -175,7 +184,7 @@ def _joined(
     second = compose.add_prefix(second, prefix)
     graph = compose.merge_graphs(first.graph, second.graph, wired)
     operators = {entry.domain: entry for entry in [*first.opset_import, *second.opset_import]}
-    joined: ModelProto = onnx.helper.make_model(
+    joined: ModelProto = helper.make_model(
         graph,
         ir_version=max(first.ir_version, second.ir_version),
         opset_imports=[*operators.values()],

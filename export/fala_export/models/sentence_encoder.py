@@ -136,6 +136,11 @@ class Ending(nn.Module):
         return mode if isinstance(mode, str) else "+".join(mode)
 
     @property
+    def empty(self) -> bool:
+        """Whether the states are the embeddings: nothing pools, changes, cuts or scales them."""
+        return self.pooler is None and not (len(self.steps) or self.normalize or self.cut)
+
+    @property
     def dimension(self) -> int:
         """Length of an embedding."""
         return self.full_dimension if self.cut is None else self.cut
