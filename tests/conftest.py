@@ -1,7 +1,5 @@
-import functools
 import os
 import signal
-import sys
 
 import pytest
 
@@ -50,18 +48,6 @@ def pytest_make_parametrize_id(val, argname):
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
     checkout.marks = {mark.name for mark in item.iter_markers()}
-    share_translations()
-
-
-def share_translations():
-    """Let all traces of a process share torch's table of operators, which takes a second to build.
-
-    Tests trace hundreds of small modules.
-    """
-    tracer = sys.modules.get("torch.onnx._internal.exporter._registration")
-    registry = getattr(tracer, "ONNXRegistry", None)
-    if hasattr(build := getattr(registry, "from_torchlib", None), "__func__"):
-        registry.from_torchlib = staticmethod(functools.cache(build))
 
 
 @pytest.fixture(autouse=True)
