@@ -50,13 +50,19 @@ def pytest_runtest_setup(item):
     checkout.marks = {mark.name for mark in item.iter_markers()}
 
 
-@pytest.fixture(autouse=True)
-def shared_traces(tmp_path_factory):
-    """The traces of this run, of all its workers."""
+@pytest.fixture(scope="session", autouse=True)
+def folder_of_traces(tmp_path_factory):
+    """The folder of the traces of this run, of all its workers."""
     folder = tmp_path_factory.getbasetemp()
     folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "traces"
     os.environ[traces.FOLDER] = str(folder)
-    traces.share(folder)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def shared_traces(folder_of_traces):
+    """Share the traces of this run where a test's module has loaded the exporter."""
+    traces.share(folder_of_traces)
 
 
 @pytest.fixture

@@ -168,6 +168,7 @@ def test_word_vectors_become_a_bundle_of_the_most_frequent_words(index, tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_jobs")
 def test_an_onnx_file_is_exported_with_the_minilms_tokenizer(index, tmp_path, monkeypatch):
     vocabulary = [f"w{number}" for number in range(30_522)]
     content = onnx_model(words=vocabulary).SerializeToString()

@@ -34,7 +34,7 @@ from laboratory import write_data
 from public_data import write_rows
 from sim_command import fails, run
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm_jobs")]
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ import time
 from multiprocessing import forkserver
 from pathlib import Path
 
-import traces
+import pytest
 
 #: Modules that import all of what the vendor's commands and the laboratory's jobs do, most of it in
 #: their functions.
@@ -35,6 +35,7 @@ PRELOADED = [
     "transformers.trainer",
     "onnxscript",
     "torch._dynamo",
+    "share_traces",
 ]
 _server = None
 
@@ -47,7 +48,9 @@ def processes():
     if _server is None or running._forkserver_pid != _server:
         running._stop()  # one that the laboratory started has imported less
         context.set_forkserver_preload(PRELOADED)
-        forkserver.ensure_running()
+        with pytest.MonkeyPatch.context() as patch:  # the server's path is the environment's
+            patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+            forkserver.ensure_running()
         _server = running._forkserver_pid
     return context
 
@@ -125,8 +128,6 @@ def _run(code, arguments, printed, environment, file_limit):
     os.environ.clear()
     os.environ.update(environment)
     tempfile.tempdir = None  # chosen anew, by this environment
-    if traces.FOLDER in environment:
-        traces.share(Path(environment[traces.FOLDER]))
     sys.argv = ["-c", *arguments]
     try:
         exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})
