@@ -31,10 +31,10 @@ reset_sessions = getattr(
 )
 
 NAME = "vendor/tiny"
-#: The hub's library reads the environment while it is imported.
+#: The hub's library reads the environment while it is imported. Traces stay shared.
 PROGRAM = """
 import sys
-for name in [*sys.modules]:
+for name in {*sys.modules} - {"fala_export.models.onnx_graph"}:
     if name.startswith(("huggingface_hub", "fala_export.models")):
         del sys.modules[name]
 from fala_export.cli import main
