@@ -20,7 +20,7 @@ from fala_sim.experiments.own.jobs import SIZES as OWN_SIZES
 from fala_sim.experiments.own.tables import BASELINE
 from fala_sim.experiments.replacement import blends, flips
 from fala_sim.experiments.study import find_study
-from fala_sim.methods.registry import OURS, SHIPPED, TRAINED
+from fala_sim.methods.registry import OURS, SHIPPED, TRAINED, WITH_WORDS
 from fala_sim.records.frame import joined, read_frame
 from fala_sim.report.groups import MB, of, of_tasks, parts, shared_by
 from fala_sim.report.statistics import PairedTest, mean_over_users, paired_test
@@ -45,6 +45,7 @@ SETS: Mapping[str, tuple[str, str]] = {
     "crehate": ("CREHate", "hate speech"),
     "anime": ("anime ratings", "series they like"),
     "movielens": ("MovieLens", "films they like"),
+    "books": ("Book-Crossing", "books they like"),
     "scale-reviews": ("film writers", "films in three classes"),
 }
 
@@ -63,7 +64,12 @@ METHODS: Mapping[str, str] = {
     "fala-instant": "FaLA, no forward pass",
     "fala": "FaLA",
     "fala-all": "FaLA, all examples",
+    "calibrated": "recalibration alone",
+    "logistic": "a new head in scikit-learn",
+    "top": "a trained top layer",
+    "adapter": "adapters",
     "lora": "LoRA",
+    "full": "full fine-tuning",
 }
 
 #: The people of the table beside other methods, by the words before their data set.
@@ -382,6 +388,39 @@ def _beside(
     yield [f"{title}, {count}", *(cells.get(name, "") for name in OTHERS)]
 
 
+def peers(study: str, *names: str) -> str:
+    """FaLA minus each of some methods, and minus its blend where one was chosen, a method a row.
+
+    The first figures are means over all people of both methods; the last column counts the data
+    sets on which AUC is better, and those on which it is worse, with an interval on one side of 0.
+    """
+    rows: list[Row] = []
+    for name in names:
+        for blended in (False, True):
+            if blended and (name in OURS or name in WITH_WORDS):
+                continue
+            sets = [data for data, methods in runs_of(study).items() if name in methods]
+            groups = [runs(study, data, name, blended=blended) for data in sets]
+            if not any(map(len, groups)):
+                continue
+            others = joined(*groups)
+            ours = joined(*(runs(study, data, SHIPPED) for data in sets))
+            tests = {each: paired_test(ours, others, FIGURES[each][0]) for each in (*LOSSES, "auc")}
+            each_set = [compared(study, data, name, blended=blended) for data in sets]
+            cells = [
+                "" if test is None else with_interval(test.difference, FIGURES[each][1])
+                for each, test in tests.items()
+            ]
+            better, worse = (
+                sum(test.verdict == verdict for test in each_set) for verdict in ("better", "worse")
+            )
+            title = METHODS[name] + " with n-grams and the old model" * blended
+            count = "" if tests["auc"] is None else str(tests["auc"].difference.n)
+            rows.append([title, count, *cells, f"{better} / {worse} of {len(sets)}"])
+    header = ["FaLA minus", "people", *LOSSES.values(), "AUC", "sets better / worse"]
+    return table(header, rows)
+
+
 def beside_maps() -> str:
     """AUC of FaLA minus that of methods without training that libraries offer."""
     names = {
@@ -616,6 +655,7 @@ BLOCKS: Mapping[str, Callable[..., str]] = {
     "sides": sides,
     "few": few,
     "error-rate-table": error_rate_table,
+    "peers": peers,
     "error-rates": error_rates,
     "sets-resolved": sets_resolved,
     "fewer-wrong": fewer_wrong,
