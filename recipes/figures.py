@@ -285,22 +285,6 @@ def processors(study: str) -> str:
     return " and ".join(sorted(names))
 
 
-def moved(study: str, other: str) -> str:
-    """The largest difference of a mean error rate between two studies, on the same people.
-
-    Each of the methods and data sets of the other study counts: the same replacements, made by
-    another kind of processor.
-    """
-    changes = []
-    for data, methods in runs_of(other).items():
-        for method, theirs in methods.items():
-            test = paired_test(theirs, runs(study, data, method), FIGURES["error"][0])
-            if test is None:
-                raise fala.DataError(f"{study}: nobody on {data} has {method}, as in {other}")
-            changes.append(abs(test.difference.mean))
-    return text_of(max(changes), 1)
-
-
 def sides(study: str, data: str, method: str, other: str) -> str:
     """For how many people a method's AUC is ahead of another's, and for how many behind."""
     test = compared(study, data, other, method)
@@ -399,11 +383,14 @@ def peers(study: str, *names: str) -> str:
         for blended in (False, True):
             if blended and (name in OURS or name in WITH_WORDS):
                 continue
-            sets = [data for data, methods in runs_of(study).items() if name in methods]
-            groups = [runs(study, data, name, blended=blended) for data in sets]
-            if not any(map(len, groups)):
+            sets = [
+                data
+                for data, methods in runs_of(study).items()
+                if name in methods and len(runs(study, data, name, blended=blended))
+            ]
+            if not sets:
                 continue
-            others = joined(*groups)
+            others = joined(*(runs(study, data, name, blended=blended) for data in sets))
             ours = joined(*(runs(study, data, SHIPPED) for data in sets))
             tests = {each: paired_test(ours, others, FIGURES[each][0]) for each in (*LOSSES, "auc")}
             each_set = [compared(study, data, name, blended=blended) for data in sets]
@@ -628,6 +615,13 @@ def sets_resolved(study: str, other: str, method: str = SHIPPED) -> str:
     return f"on {count}"
 
 
+def sets_behind(study: str, other: str, method: str = SHIPPED) -> str:
+    """On how many of a study's sets the error rate is higher, with an interval above 0."""
+    tests = [compared(study, data, other, method, "error") for data in runs_of(study)]
+    count = sum((test.difference.low or 0) > 0 for test in tests)
+    return f"on {count} sets" if count > 1 else "on one set" if count else "on no set"
+
+
 def fewer_wrong(study: str, other: str, method: str = SHIPPED) -> str:
     """How many decisions fewer are wrong than by another method, in the mean over the sets."""
     changes = []
@@ -651,13 +645,13 @@ BLOCKS: Mapping[str, Callable[..., str]] = {
     "times": times,
     "people": people,
     "processors": processors,
-    "moved": moved,
     "sides": sides,
     "few": few,
     "error-rate-table": error_rate_table,
     "peers": peers,
     "error-rates": error_rates,
     "sets-resolved": sets_resolved,
+    "sets-behind": sets_behind,
     "fewer-wrong": fewer_wrong,
     "sets-with-fewer-wrong": sets_with_fewer_wrong,
     "gains": gains,
