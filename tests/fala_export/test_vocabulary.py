@@ -22,7 +22,7 @@ def whole(tmp_path, encoder, request):
     """The folder of a tiny encoder with a WordPiece or a Unigram tokenizer."""
     if request.param == "WordPiece":
         return write_encoder(tmp_path / "tiny", encoder)
-    return write_model(tmp_path / "tiny", "xlm-roberta")
+    return write_model(tmp_path / "tiny", "xlm-roberta", num_hidden_layers=1)
 
 
 def size_of(bundle):
