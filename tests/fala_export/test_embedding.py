@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -184,7 +185,8 @@ def test_killed_writers_leave_whole_entries(tmp_path):
 
 @pytest.mark.slow
 def test_processes_that_work_together_encode_a_share_each(tmp_path):
-    assert run_together(embed_together.__file__, tmp_path) == [0, 0]
+    code = Path(embed_together.__file__).read_text()
+    assert run_together(code, tmp_path, folder=tmp_path / "printed") == [0, 0]
     expected = Recorder().encode(TEXTS)
     shares = []
     for rank in range(2):

