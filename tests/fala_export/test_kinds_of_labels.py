@@ -75,7 +75,7 @@ def test_a_column_of_names_or_of_two_numbers_is_of_labels(tmp_path, stars):
 
 def test_devices_of_a_release_of_ratings_answer_in_stars(films, tmp_path):
     old, new = films / "old.fala", films / "new.fala"
-    works("release", recipe(films, "films.csv", "old"), "--out", old)
+    works("release", recipe(films, "films.csv", "old"), "--out", old, "--no-lexical")
     file = recipe(films, "films.csv", "new", "--old", old, "--publish", films / "REPO")
     text = file.read_text()
     assert 'label = "stars"' in text and "ratings: 1 to 5" in text and "\n[scales]\n" in text
@@ -115,7 +115,7 @@ def test_a_column_of_names_and_a_column_per_tag_are_the_same_rows(news, tmp_path
 
 def test_devices_of_a_release_of_tags_decide_sets(news, tmp_path):
     old, new = news / "old.fala", news / "new.fala"
-    works("release", recipe(news, "names.csv", "old", "--tags"), "--out", old)
+    works("release", recipe(news, "names.csv", "old", "--tags"), "--out", old, "--no-lexical")
     file = recipe(news, "columns.csv", "new", "--tags", "--labels", "sport,money", "--old", old)
     assert "tags = true" in file.read_text() and "[scales]" in file.read_text()
     summary, bundle = done("release", file, "--out", new), Bundle.open(new)
