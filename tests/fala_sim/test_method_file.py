@@ -2,11 +2,11 @@
 
 import hashlib
 import json
-import subprocess
-import sys
+from functools import partial
 
 import pytest
 
+import warm
 from fala import DataError
 from fala_sim.methods import registry
 from fala_sim.methods.method_file import MethodFile
@@ -83,17 +83,11 @@ def test_what_is_no_python_file_is_an_error(tmp_path):
         written(tmp_path / "mine.txt", MINE)
 
 
-def command(*arguments):
-    """The laboratory's command in a process of its own, whose registry nobody else has."""
-    return subprocess.run(
-        [sys.executable, "-c", "from fala_sim.cli import main; main()", *map(str, arguments)],
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-
-
 @pytest.mark.slow
 def test_the_method_of_the_documentation_runs_from_a_file(tmp_path):
     """Beside FaLA, in processes of their own; another file under its name is refused."""
+    # Each command has a process of its own, whose registry nobody else has.
+    command = partial(warm.run, "from fala_sim.cli import main; main()", folder=tmp_path)
     (text,) = [block.text for block in blocks("python") if "class NearestMean" in block.text]
     file, results = tmp_path / "near.py", tmp_path / "results"
     file.write_text(text)
