@@ -30,8 +30,18 @@ def folder(tmp_path_factory):
     return write_data(tmp_path_factory.mktemp("data") / "small")
 
 
-def options(results, *data, users=1):
-    return ["--data", ",".join(data), "--users", users, "--new", "bert", "--results", results]
+@pytest.fixture
+def results(tmp_path, tmp_path_factory):
+    """A folder of results, whose work folder with prepared releases is that of other tests."""
+    work = tmp_path_factory.getbasetemp() / "work of failures"
+    work.mkdir(exist_ok=True)
+    (folder := tmp_path / "results").mkdir()
+    (folder / "work").symlink_to(work)
+    return folder
+
+
+def options(results, *data):
+    return ["--data", ",".join(data), "--users", 2, "--new", "bert", "--results", results]
 
 
 def plan_of(results, folder, methods):
@@ -39,12 +49,11 @@ def plan_of(results, folder, methods):
     return PeoplePlan(results=results, data=data, users=2, old="glove", new="bert", methods=methods)
 
 
-def test_a_bad_data_set_does_not_stop_the_other_data_sets(folder, tmp_path, monkeypatch):
+def test_a_bad_data_set_does_not_stop_the_other_data_sets(folder, results, tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "open_engine", lambda *_, **__: InProcess())
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "Bad_train.json").write_text("{")
     bad = [f"lewidi:{tmp_path / name}" for name in ("broken", "nowhere")]
-    results = tmp_path / "results"
     arguments = options(results, bad[0], f"lewidi:{folder}", bad[1])
     done = sim_command.run("table", "2", "--run", *arguments, "--methods", "old,global")
     assert done.exit_code == 1
@@ -57,10 +66,10 @@ def test_a_bad_data_set_does_not_stop_the_other_data_sets(folder, tmp_path, monk
     assert "New head alone" in done.stdout
 
 
-def test_what_is_left_out_and_not_learned_is_printed(folder, tmp_path, monkeypatch):
+def test_what_is_left_out_and_not_learned_is_printed(folder, results, monkeypatch):
     """Once, also when the run resumes."""
     monkeypatch.setattr(engine, "open_engine", lambda *_, **__: InProcess())
-    arguments = options(tmp_path / "results", f"lewidi:{folder}")
+    arguments = options(results, f"lewidi:{folder}")
     for _ in range(2):
         done = sim_command.run("table", "2", "--run", *arguments, "--methods", "old,global")
         lines = done.stderr.splitlines()
@@ -111,9 +120,9 @@ def test_a_method_without_its_search_is_skipped_and_the_rest_run(folder, tmp_pat
 
 
 def test_few_labels_report_missing_searches_and_indivisible_data(
-    folder, tmp_path, submitted, monkeypatch
+    folder, results, submitted, monkeypatch
 ):
-    plan = plan_of(tmp_path, folder, ("global", "top"))
+    plan = plan_of(results, folder, ("global", "top"))
     failures = people.run(plan, by_labels.EXPERIMENTS, LocalEngine(2), print)
     assert failures[-1].endswith("they have no settings; see why their search failed")
     assert [task.label.split()[2] for task in submitted if task.label.startswith("labels ")] == (

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm_jobs")]
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    return run_small(tmp_path_factory, "tags", "lewidi-tags", METHODS)
+    return run_small(tmp_path_factory, "tags", "lewidi-tags", METHODS, documents=50)
 
 
 def test_figures_are_means_over_the_tags(results):

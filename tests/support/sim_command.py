@@ -9,9 +9,10 @@ run, works, done = PROGRAM.run, PROGRAM.works, PROGRAM.done
 fails, failed = PROGRAM.fails, PROGRAM.failed
 
 
-def run_small(factory, table, kind, methods):
+def run_small(factory, table, kind, methods, **sizes):
     """The results of a table's run on one user of a small data set, of one of the formats."""
-    folder, results = write_data(factory.mktemp("data") / "small"), factory.mktemp("results")
+    folder = write_data(factory.mktemp("data") / "small", **sizes)
+    results = factory.mktemp("results")
     works(
         "table", table, "--run", "--data", f"{kind}:{folder}", "--users", "1", "--new", "bert",
         "--jobs", "2", "--methods", ",".join(methods), "--results", results,
