@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -46,6 +47,7 @@ def margin_of(values: Sequence[float] | NDArray[np.float64]) -> float | None:
     return _student(n - 1) * float(np.std(values, ddof=1)) / math.sqrt(n)
 
 
+@cache  # Tables ask for the same few numbers of people thousands of times.
 def _student(freedom: int) -> float:
     """Return the quantile of Student's t by integrating its density over the angle.
 
