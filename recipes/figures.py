@@ -608,16 +608,21 @@ def error_rates(study: str, new: str, *names: str) -> str:
     return table([*header, f"{METHODS[names[-1]]} minus {METHODS[new]} (95 % interval)"], rows)
 
 
+def error_rate_tests(study: str, other: str, method: str) -> list[PairedTest]:
+    """A method's error rate minus another's, on each of a study's sets."""
+    return [compared(study, data, other, method, "error") for data in runs_of(study)]
+
+
 def sets_resolved(study: str, other: str, method: str = SHIPPED) -> str:
     """On how many of a study's sets the error rate's difference has an interval without 0."""
-    tests = [compared(study, data, other, method, "error") for data in runs_of(study)]
+    tests = error_rate_tests(study, other, method)
     count = sum((test.difference.low or 0) * (test.difference.high or 0) > 0 for test in tests)
     return f"on {count}"
 
 
 def sets_behind(study: str, other: str, method: str = SHIPPED) -> str:
     """On how many of a study's sets the error rate is higher, with an interval above 0."""
-    tests = [compared(study, data, other, method, "error") for data in runs_of(study)]
+    tests = error_rate_tests(study, other, method)
     count = sum((test.difference.low or 0) > 0 for test in tests)
     return f"on {count} sets" if count > 1 else "on one set" if count else "on no set"
 
@@ -634,7 +639,7 @@ def fewer_wrong(study: str, other: str, method: str = SHIPPED) -> str:
 
 def sets_with_fewer_wrong(study: str, other: str, method: str = SHIPPED) -> str:
     """On how many of a study's sets fewer decisions are wrong than by another method."""
-    tests = [compared(study, data, other, method, "error") for data in runs_of(study)]
+    tests = error_rate_tests(study, other, method)
     fewer = sum(test.difference.mean < 0 for test in tests)
     return f"on {fewer} of {len(tests)} sets"
 

@@ -91,6 +91,19 @@ class _Device:
             beside.over(nothing), grams[:, count:],
         )  # fmt: skip
 
+    def kernel(self, products: NDArray[np.float32], scales: Scales) -> Floats:
+        """Return the kernel of the blocks and the bias, without the slope.
+
+        Args:
+            products: The products of each of the k blocks, shape (k, rows, n).
+            scales: The scales of the Gaussian.
+        """
+        kernel = np.full(products.shape[1:], scales.bias * self.gaussian.deviation**2)
+        for block, scale in zip(products, scales.blocks, strict=True):
+            if scale:
+                kernel += scale * block
+        return kernel
+
     def minimum(self, scales: Scales, near: Floats | None = None) -> Floats:
         """Return the full fit's dual coefficients alpha, shape (n, C).
 
@@ -98,11 +111,7 @@ class _Device:
             scales: The scales of the Gaussian.
             near: The coefficients to start from, such as those at other scales; None starts at 0.
         """
-        gram = np.full(self.grams[0].shape, self.gaussian.deviation**2 * scales.bias)
-        for block, scale in zip(self.grams, scales.blocks, strict=True):
-            if scale:
-                gram += scale * block
-        problem = self.problem.over(GramRows(gram))
+        problem = self.problem.over(GramRows(self.kernel(self.grams, scales)))
         problem = replace(problem, slope_column=np.sqrt(scales.slope) * problem.slope_column)
         start = None if near is None else problem.gather(near)
         return minimize(problem, start).point[:, :-1].T
@@ -177,11 +186,9 @@ class Devices:
     @staticmethod
     def _logits(device: _Device, scales: Scales, alpha: Floats) -> Floats:
         """Return the full fit's logits of a device's scored examples, (m, C)."""
-        kernel = np.tensordot(scales.blocks, device.crossed, axes=1)
-        bias = scales.bias * device.gaussian.deviation**2 * alpha.sum(axis=0)
+        kernel, scored = device.kernel(device.crossed, scales), device.scored
         slope = scales.slope * (device.problem.slope_column * alpha).sum(axis=0)
-        scored = device.scored
-        return np.asarray(scored.offset + kernel @ alpha + bias + scored.slope_column * slope)
+        return np.asarray(scored.offset + kernel @ alpha + scored.slope_column * slope)
 
     def _minima(self, scales: Scales, starts: Floats | None) -> Floats:
         """Return the full fits' dual coefficients, (d, n, C)."""
@@ -191,10 +198,7 @@ class Devices:
             nears = [None] * len(self.devices) if starts is None else [*starts]
             pairs = zip(self.devices, nears, strict=True)
             return np.stack([device.minimum(scales, near) for device, near in pairs])
-        kernels = np.stack(
-            [np.tensordot(scales.blocks, device.grams, axes=1) for device in self.devices]
-        )
-        kernels += scales.bias * self.devices[0].gaussian.deviation ** 2
+        kernels = np.stack([device.kernel(device.grams, scales) for device in self.devices])
         slopes = np.sqrt(scales.slope) * np.stack([each.slope_column for each in problems])
         offsets = np.stack([problem.offset for problem in problems])
         labels = np.stack([problem.evidence.labels for problem in problems])

@@ -221,11 +221,7 @@ class HeadTrainingSet:
         values = link.numbers([labels[row] for row in np.flatnonzero(part).tolist()], self.names)
         if scale is not None:
             values = (values - scale.mean) / scale.deviation
-        positions, count = self.positions[part], len(self.shares)
-        counts = np.bincount(positions, minlength=count).astype(np.float64)
-        sums = np.column_stack([np.bincount(positions, column, count) for column in values.T])
-        shares = self.shares.copy()
-        np.divide(sums, counts[:, None], out=shares, where=counts[:, None] > 0)
+        shares, counts = _means(values, self.positions[part], len(self.shares))
         return replace(self.evidence, labels=shares, label_weights=counts)
 
     def details(self) -> dict[str, int]:
@@ -536,8 +532,14 @@ def _tagged(labels: Sequence[Label], names: Sequence[HeadLabel]) -> Floats:
     return values
 
 
-def _means(values: Floats, positions: NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """Return means (m, C) and the number of rows (m,) by example."""
-    counts = np.bincount(positions).astype(np.float64)
-    sums = [np.bincount(positions, column) for column in values.T]
-    return np.column_stack(sums) / counts[:, None], counts
+def _means(values: Floats, positions: NDArray[np.int64], count: int = 0) -> tuple[Floats, Floats]:
+    """Return means (m, C) and the number of rows (m,) by example.
+
+    Args:
+        values: The values of the rows, shape (n, C).
+        positions: The position of each row's example, shape (n,).
+        count: Fewest examples m; the means of an example without rows are 0.
+    """
+    counts = np.bincount(positions, minlength=count).astype(np.float64)
+    sums = [np.bincount(positions, column, count) for column in values.T]
+    return np.column_stack(sums) / np.maximum(counts, 1.0)[:, None], counts
