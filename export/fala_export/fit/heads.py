@@ -208,20 +208,21 @@ class HeadTrainingSet:
         none = np.zeros_like(self.shares)
         return Evidence(self.shares, self.counts, none, np.zeros(len(none)), self.link)
 
-    def evidence_of(self, labels: Sequence[Label], part: NDArray[np.bool_]) -> Evidence:
+    def values_of(self, labels: Sequence[Label]) -> Floats:
+        """Return the labels of all rows as class shares or scaled numbers, shape (n, C)."""
+        if self.numbers is None:
+            return self.link.numbers(labels, self.names)
+        numbers = rating_of(self.numbers.low, self.numbers.high).numbers(labels, self.names)
+        return (numbers - self.numbers.mean) / self.numbers.deviation
+
+    def evidence_of(self, values: Floats, part: NDArray[np.bool_]) -> Evidence:
         """Return the evidence of some of the rows alone; an example without any has the weight 0.
 
         Args:
-            labels: The labels of all rows.
+            values: The rows' labels, from ``values_of``.
             part: Whether each row counts, shape (n,).
         """
-        scale, link = self.numbers, self.link
-        if scale is not None:
-            link = rating_of(scale.low, scale.high)
-        values = link.numbers([labels[row] for row in np.flatnonzero(part).tolist()], self.names)
-        if scale is not None:
-            values = (values - scale.mean) / scale.deviation
-        shares, counts = _means(values, self.positions[part], len(self.shares))
+        shares, counts = _means(values[part], self.positions[part], len(self.shares))
         return replace(self.evidence, labels=shares, label_weights=counts)
 
     def details(self) -> dict[str, int]:

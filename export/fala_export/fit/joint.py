@@ -142,7 +142,7 @@ def refitted(
         return [problem.minimize(scales, each, None, _FINAL)[1] for each in evidence]
 
 
-def document_sets(problem: JointProblem) -> Floats:
+def _sets(problem: JointProblem) -> Floats:
     """Return each fold's training set: 1 for its examples, 0 for those of left-out documents."""
     folds = folds_of(problem.documents)
     return np.asarray(folds != np.arange(folds.max() + 1)[:, None], dtype=np.float64)
@@ -154,7 +154,7 @@ class _Search:
     def __init__(self, problem: JointProblem, step: Callable[[], None]) -> None:
         self.problem = problem
         self._step = step
-        self._sets = document_sets(problem)
+        self._sets = _sets(problem)
         self._losses: dict[tuple[int | None, ...], float] = {}
         self._margins: dict[float, float] = {}
         self._starts: list[Floats | None] = [None] * len(self._sets)

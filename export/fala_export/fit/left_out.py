@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,10 +22,8 @@ from fala.bundle.reading import Bundle
 from fala.model.heads import Head, Vectors
 from fala.model.labels import Label
 from fala.model.losses import Floats
-from fala.solver.newton import Evidence
 from fala_export.fit.heads import HeadTrainingSet, fit_head, joint_problem, kind_of
-from fala_export.fit.joint import MOST_STEPS, document_sets, fit_joint, refitted
-from fala_export.fit.joint_rows import JointProblem
+from fala_export.fit.joint import MOST_STEPS, fit_joint, refitted
 from fala_export.people.fold import folds_of
 from fala_export.recipe.record import TrainingRecord
 from fala_export.rows.table import Rows, coded
@@ -73,20 +71,12 @@ def held_out_logits(
     if record.trained:
         own = head.vendor_model().logits(head.inputs(examples, embeddings), head.ngrams(examples))
         return np.asarray(own, dtype=np.float64), held_out
-    backbone, kind = bundle.backbone(), kind_of(head.link)
     parts = [(users != fold) & (documents != fold) for fold in range(users.max() + 1)]
-    if head.lexical is None:
-        fits = [
-            _logits_of_part(backbone, head, examples, labels, embeddings, part) for part in parts
-        ]
-    else:
-        same = len(record.penalties) == len(head.parts) + 1
-        with show("leaving users and documents out", MOST_STEPS) as bar:
-            public = HeadTrainingSet.of(
-                backbone, examples, labels, label_names=head.labels, embeddings=embeddings, **kind
-            )
-            penalties = record.penalties if same else None
-            fits = logits_of_parts(public, labels, parts, penalties, lambda: bar.update(1))
+    same = len(record.penalties) == len(head.parts) + 1
+    fits = _logits_of_parts(
+        bundle.backbone(), head, examples, labels, embeddings, parts,
+        record.penalties if same else None, partial(show, "leaving users and documents out"),
+    )  # fmt: skip
     return np.choose(users[:, None], fits), held_out
 
 
@@ -115,34 +105,65 @@ def logits_of_left_out(
     Raises:
         DataError: The rows have only one document, or two thirds of them have only one label.
     """
-    if head.lexical is None:
-        return _of_plain_heads(backbone, head, examples, labels, embeddings)
-    with show("leaving documents out", MOST_STEPS) as bar:
-        public = HeadTrainingSet.of(
-            backbone, examples, labels, label_names=head.labels, embeddings=embeddings,
-            **kind_of(head.link),
-        )  # fmt: skip
-        return left_out_logits(public, penalties, lambda: bar.update(1))
+    folds = folds_of(coded(map(document_of, examples))[1])
+    if not folds.any():
+        raise DataError("leaving documents out needs at least two documents")
+    parts = [folds != fold for fold in range(folds.max() + 1)]
+    fits = _logits_of_parts(
+        backbone, head, examples, labels, embeddings, parts, penalties,
+        partial(show, "leaving documents out"),
+    )  # fmt: skip
+    return np.choose(folds[:, None], fits)
 
 
-def _of_plain_heads(
+def _logits_of_parts(
     backbone: Backbone,
     head: Head,
     examples: Sequence[Example],
     labels: Sequence[Label],
     embeddings: Mapping[str, Vectors],
-) -> Floats:
-    folds = folds_of(coded(map(document_of, examples))[1])
-    if not folds.any():
-        raise DataError("leaving documents out needs at least two documents")
-    fits = [
-        _logits_of_part(backbone, head, examples, labels, embeddings, folds != fold)
-        for fold in range(folds.max() + 1)
-    ]
-    return np.choose(folds[:, None], fits)
+    parts: Sequence[NDArray[np.bool_]],
+    penalties: Sequence[float] | None,
+    show: Callable[[int], AbstractContextManager[Any]],
+) -> list[Floats]:
+    """Return all rows' logits, (n, C), by heads that are fitted to some of the rows each.
+
+    Args:
+        backbone: The backbone.
+        head: A head of the same kind.
+        examples: n examples.
+        labels: The labels of the examples.
+        embeddings: The embeddings of the examples' texts.
+        parts: The rows to which each head is fitted, shape (n,).
+        penalties: The penalties of a head with lexical features; if None, they are chosen on all
+            rows.
+        show: A function that shows the progress of that choice, given the number of its steps.
+
+    Raises:
+        DataError: A head without lexical features would be fitted to one label alone, or the
+            penalties belong to another kind of head.
+    """
+    if head.lexical is None:
+        return [
+            _logits_of_plain_head(backbone, head, examples, labels, embeddings, part)
+            for part in parts
+        ]
+    with show(MOST_STEPS) as bar:
+        public = HeadTrainingSet.of(
+            backbone, examples, labels, label_names=head.labels, embeddings=embeddings,
+            **kind_of(head.link),
+        )  # fmt: skip
+        problem, *_ = joint_problem(public)
+        if penalties is None:
+            penalties = fit_joint(problem, lambda: bar.update(1)).penalties
+        values = public.values_of(labels)
+        fits = refitted(problem, penalties, [public.evidence_of(values, part) for part in parts])
+    if (numbers := public.numbers) is not None:
+        fits = [numbers.deviation * logits + numbers.mean for logits in fits]
+    return [logits[public.positions] for logits in fits]
 
 
-def _logits_of_part(
+def _logits_of_plain_head(
     backbone: Backbone,
     head: Head,
     examples: Sequence[Example],
@@ -158,77 +179,3 @@ def _logits_of_part(
     )  # fmt: skip
     logits = fitted.vendor_model().logits(fitted.inputs(examples, embeddings))
     return np.asarray(logits, dtype=np.float64)
-
-
-def left_out_logits(
-    rows: HeadTrainingSet,
-    penalties: Sequence[float] | None = None,
-    step: Callable[[], None] = lambda: None,
-) -> Floats:
-    """Return cross-fitted logits of heads with lexical features, shape (n, C).
-
-    Three heads are fitted to two thirds of the documents each. A row's logits come from the head
-    that was fitted without the row's document.
-
-    Args:
-        rows: The training data.
-        penalties: Penalties of a head that was fitted to the same rows (``Joint.penalties``); if
-            None, they are chosen first.
-        step: A function called after every step of that search, as by ``fit_joint_head``.
-
-    Raises:
-        DataError: There is only one document, or the penalties belong to another kind of head.
-    """
-    problem, *_ = joint_problem(rows)
-    sets = document_sets(problem)
-    if len(sets) < 2:
-        raise DataError("leaving documents out needs at least two documents")
-    evidence, logits = rows.evidence, np.zeros_like(rows.shares)
-    parts = [replace(evidence, label_weights=fitted * rows.counts) for fitted in sets]
-    refits = _refitted(rows, problem, parts, penalties, step)
-    for fitted, each in zip(sets, refits, strict=True):
-        logits[fitted == 0] = each[fitted == 0]
-    return np.asarray(logits[rows.positions])
-
-
-def logits_of_parts(
-    rows: HeadTrainingSet,
-    labels: Sequence[Label],
-    parts: Sequence[NDArray[np.bool_]],
-    penalties: Sequence[float] | None = None,
-    step: Callable[[], None] = lambda: None,
-) -> list[Floats]:
-    """Return all rows' logits by heads with lexical features, one for each part of the rows.
-
-    Args:
-        rows: The training data.
-        labels: The rows' labels, n of them.
-        parts: The rows to which each head is fitted, shape (n,).
-        penalties: Penalties, as for ``left_out_logits``.
-        step: A function, as for ``left_out_logits``.
-
-    Returns:
-        Logits of shape (n, C), for each part.
-
-    Raises:
-        DataError: The penalties belong to another kind of head.
-    """
-    problem, *_ = joint_problem(rows)
-    evidence = [rows.evidence_of(labels, part) for part in parts]
-    refits = _refitted(rows, problem, evidence, penalties, step)
-    return [logits[rows.positions] for logits in refits]
-
-
-def _refitted(
-    rows: HeadTrainingSet,
-    problem: JointProblem,
-    evidence: Sequence[Evidence],
-    penalties: Sequence[float] | None,
-    step: Callable[[], None],
-) -> list[Floats]:
-    """Return the examples' logits by fits to parts of the labels, (m, C), in the labels' units."""
-    chosen = fit_joint(problem, step).penalties if penalties is None else penalties
-    logits = refitted(problem, chosen, evidence)
-    if rows.numbers is None:
-        return logits
-    return [rows.numbers.deviation * each + rows.numbers.mean for each in logits]

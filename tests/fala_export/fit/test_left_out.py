@@ -9,7 +9,7 @@ from fala.cli.progress_bars import progress
 from fala.model.losses import cross_entropy
 from fala_export import write_release
 from fala_export.fit.heads import HeadTrainingSet, fit_head, fit_joint_head
-from fala_export.fit.left_out import held_out_logits, left_out_logits
+from fala_export.fit.left_out import held_out_logits, logits_of_left_out
 from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import Row
 
@@ -45,6 +45,12 @@ def head_logits(head, documents, embeddings):
     return head.vendor_model().logits(head.inputs(documents, embeddings), head.ngrams(documents))
 
 
+def left_out_logits(backbone, documents, labels, penalties):
+    """Return the logits of heads with lexical features, each fitted to two thirds of the texts."""
+    embeddings, head = embeddings_of(backbone, documents), make_head(words=True)
+    return logits_of_left_out(backbone, head, documents, labels, embeddings, penalties, progress)
+
+
 @pytest.fixture
 def logits_of(tmp_path, released, backbone):
     """A function that returns what ``held_out_logits`` does for a release and 9 users in turn."""
@@ -65,15 +71,15 @@ def logits_of(tmp_path, released, backbone):
 def test_a_documents_label_does_not_change_its_held_out_logit(backbone):
     documents, labels = rows()
     documents, labels = [*documents, documents[5]], [*labels, labels[5]]
-    before = left_out_logits(HeadTrainingSet.of(backbone, documents, labels), PENALTIES)
+    before = left_out_logits(backbone, documents, labels, PENALTIES)
     for position in (5, 17, 40):
         changed = flipped(labels, position)
-        after = left_out_logits(HeadTrainingSet.of(backbone, documents, changed), PENALTIES)
+        after = left_out_logits(backbone, documents, changed, PENALTIES)
         same = np.isclose(after[:, 0], before[:, 0], atol=1e-6)
         assert same[position]
         assert np.isclose(same.mean(), 1 / 3, atol=0.05)  # its third is left out together
     assert before[5] == before[-1]  # as is another row of the same document
-    after = left_out_logits(HeadTrainingSet.of(backbone, documents, flipped(labels, 5)), PENALTIES)
+    after = left_out_logits(backbone, documents, flipped(labels, 5), PENALTIES)
     np.testing.assert_allclose(after[-1], before[-1], atol=1e-6)
 
 
@@ -125,7 +131,7 @@ def test_held_out_loss_exceeds_training_loss(backbone):
     head, fit = fit_joint_head(HeadTrainingSet.of(backbone, documents, labels))
     shares = head.label_shares(labels)
     fitted = head_logits(head, documents, embeddings_of(backbone, documents))
-    left_out = left_out_logits(HeadTrainingSet.of(backbone, documents, labels), fit.penalties)
+    left_out = left_out_logits(backbone, documents, labels, fit.penalties)
     losses = [float(cross_entropy(shares, z).mean()) for z in (fitted, left_out)]
     assert losses[0] < losses[1] < np.log(2)
     assert losses[1] == pytest.approx(fit.loss, rel=0.02)
@@ -133,6 +139,6 @@ def test_held_out_loss_exceeds_training_loss(backbone):
 
 def test_left_out_logits_need_two_documents(logits_of, backbone):
     with pytest.raises(DataError, match="at least two documents"):
-        left_out_logits(HeadTrainingSet.of(backbone, ["good film"] * 2, ["0", "1"]), PENALTIES)
+        left_out_logits(backbone, ["good film"] * 2, ["0", "1"], PENALTIES)
     with pytest.raises(DataError, match="needs at least two of each"):
         logits_of(make_head(), ["good film"] * 2, ["0", "1"])
