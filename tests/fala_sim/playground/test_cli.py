@@ -144,7 +144,7 @@ def test_the_positive_label_is_one_of_the_labels(tiny, tmp_path, data):
 
 
 def users_of(gains):
-    """Results of users whose new model alone has an error rate of 30 % and so many points more."""
+    """Return results of users whose new model alone has an error rate of 30 % plus a gain."""
     return [
         {
             "error_rate": {
