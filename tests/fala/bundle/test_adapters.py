@@ -33,25 +33,20 @@ def test_digests_identify_adapters(tmp_path, task, encoder):
     assert task.backbone_digest != encoder.backbone_digest
 
 
-def test_an_adapter_is_checked_against_its_base(task, encoder, release):
+def test_an_adapter_belongs_to_its_base_and_is_no_release(task, encoder, release, tmp_path):
     task.check_base(encoder)
-    with pytest.raises(BundleMismatchError, match="an adapter for the backbone"):
-        task.check_base(release)
-    with pytest.raises(BundleMismatchError, match="not an adapter"):
-        encoder.check_base(encoder)
-
-
-def test_an_adapter_is_rejected_as_a_release(task, encoder, tmp_path):
-    with pytest.raises(BundleMismatchError, match=r"an adapter for the backbone .* not a release"):
-        Device.create(tmp_path / "new", task.path)
-    with Device.create(tmp_path / "device", encoder.path) as device:
-        with pytest.raises(BundleMismatchError, match="not a release"):
-            device.replace(task.path)
-        assert device.status().release == encoder.manifest.name
-    with pytest.raises(BundleMismatchError, match="no backbone of its own"):
-        task.backbone()
-    with pytest.raises(BundleMismatchError, match="a backbone, not an adapter"):
-        encoder.adapter()
+    for call, match in (
+        (lambda: task.check_base(release), "an adapter for the backbone"),
+        (lambda: encoder.check_base(encoder), "not an adapter"),
+        (task.backbone, "no backbone of its own"),
+        (encoder.adapter, "a backbone, not an adapter"),
+        (
+            lambda: Device.create(tmp_path / "new", task.path),
+            r"an adapter for the backbone .* not a release",
+        ),
+    ):
+        with pytest.raises(BundleMismatchError, match=match):
+            call()
 
 
 DOWN, UP = layout.adapter_file("down.weight"), layout.adapter_file("up.weight")

@@ -1,14 +1,10 @@
 """A bundle is written and read as one file."""
 
-import zipfile
-
 import numpy as np
 import pytest
 
 from bundles import (
     DIMENSION,
-    archive_of,
-    entries_of,
     make_head,
     onnx_files,
     onnx_manifest,
@@ -21,6 +17,7 @@ from bundles import (
 from checkout import SUPPORT
 from fala import Bundle, BundleFormatError, DataError
 from fala.bundle import format as layout
+from fala.model.heads import Head
 from fala_export import write_bundle, write_external, write_release
 from fala_export.bundle.writing import add_version
 
@@ -37,13 +34,6 @@ def test_a_bundle_keeps_its_files(tmp_path):
         bundle.read(layout.HEAD_WEIGHT)
 
 
-def test_any_zip_tool_reads_and_writes_a_bundle(release, bad):
-    with zipfile.ZipFile(release.path) as archive:
-        assert archive.testzip() is None
-        assert set(archive.namelist()) == {layout.MANIFEST, *release.manifest.files}
-    assert Bundle.open(bad(archive_of(entries_of(release.path)))).manifest == release.manifest
-
-
 def test_the_same_content_has_the_same_bytes(tmp_path):
     files = onnx_files()
     write_bundle(tmp_path / "a.fala", onnx_manifest(), files)
@@ -51,15 +41,27 @@ def test_the_same_content_has_the_same_bytes(tmp_path):
     assert (tmp_path / "a.fala").read_bytes() == (tmp_path / "b.fala").read_bytes()
 
 
-def test_a_release_has_the_backbone_and_the_head(tmp_path):
+@pytest.mark.parametrize(
+    "head",
+    [
+        make_head("matching", query=True),
+        make_head(words=True),
+        make_head(labels=("x", "y", "z"), words=True),
+        Head(  # a matcher with weights of the candidate by itself
+            "matching",
+            ("0", "1"),
+            np.random.default_rng(5).normal(size=(1, 2 * DIMENSION)).astype(np.float32),
+            np.ones(1, np.float32),
+            dimension=DIMENSION,
+        ),
+    ],
+    ids=["matcher", "words", "three labels", "candidate"],
+)
+def test_a_release_has_the_backbone_and_the_head(tmp_path, head):
     backbone = write_onnx(tmp_path / "backbone.fala")
-    head = make_head("matching", query=True)
     write_release(tmp_path / "release.fala", backbone, head, {"rows": 12})
     bundle = Bundle.open(tmp_path / "release.fala")
-    loaded = bundle.head()
-    assert (loaded.task, loaded.labels) == ("matching", ("0", "1"))
-    for name in ("weight", "bias", "query"):
-        assert np.array_equal(getattr(loaded, name), getattr(head, name))
+    assert bundle.head() == head
     assert bundle.manifest.details == {"pad_id": 0, "rows": 12}
     assert bundle.backbone_digest == backbone.backbone_digest
     assert bundle.head_digest != backbone.head_digest
@@ -74,10 +76,12 @@ def test_digests_identify_backbones_and_heads(tmp_path):
     assert digest(name="another name") == plain
     assert digest(max_length=9) != plain
     assert digest(details={"pad_id": 1}) != plain
-    first = write_word_vector_release(tmp_path / "e", make_head(seed=1))
-    second = write_word_vector_release(tmp_path / "f", make_head(seed=2))
-    assert first.backbone_digest == second.backbone_digest
-    assert first.head_digest != second.head_digest
+    releases = [
+        write_word_vector_release(tmp_path / "b", head)
+        for head in (make_head(), make_head(seed=1), make_head(words=True))
+    ]
+    assert len({each.backbone_digest for each in releases}) == 1
+    assert len({each.head_digest for each in releases}) == 3
 
 
 def test_a_matcher_of_this_format_version_opens():
@@ -106,24 +110,24 @@ def names_in(folder):
 
 
 @pytest.mark.parametrize(
-    ("files", "manifest", "error"),
+    ("files", "manifest"),
     [
-        ({}, {}, BundleFormatError),
-        ({"../x": b""}, {}, BundleFormatError),
-        ({layout.MANIFEST: b"{}"}, {}, BundleFormatError),
-        ({}, {"dimension": 0}, BundleFormatError),
-        ({}, {"details": {"a": object()}}, BundleFormatError),
-        ({}, {"details": {"a": float("nan")}}, BundleFormatError),
-        ({}, {"details": {1: 1, "a": 1}}, BundleFormatError),
-        ({}, {"name": "\ud800"}, BundleFormatError),
+        (None, {}),
+        ({"../x": b""}, {}),
+        ({layout.MANIFEST: b"{}"}, {}),
+        ({}, {"dimension": 0}),
+        ({}, {"details": {"a": object()}}),
+        ({}, {"details": {"a": float("nan")}}),
+        ({}, {"details": {1: 1, "a": 1}}),
+        ({}, {"name": "\ud800"}),
     ],
 )
-def test_a_bundle_that_would_not_open_is_not_written(tmp_path, files, manifest, error):
+def test_a_bundle_that_would_not_open_is_not_written(tmp_path, files, manifest):
     path = tmp_path / "a.fala"
     path.write_bytes(b"what was there")
-    content = {**word_vector_files(), **files} if files else {}
+    content = {} if files is None else {**word_vector_files(), **files}
     manifest = word_vector_manifest(**{"dimension": DIMENSION, **manifest})
-    with pytest.raises(error, match=r"a\.fala: "):
+    with pytest.raises(BundleFormatError, match=r"a\.fala: "):
         write_bundle(path, manifest, content)
     assert names_in(tmp_path) == ["a.fala"]
     assert path.read_bytes() == b"what was there"
@@ -172,17 +176,13 @@ def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch):
 
 def test_a_held_bundle_is_read_once(tmp_path, monkeypatch):
     path = tmp_path / "a.fala"
-    write_onnx(path)
-    opened = Bundle.open(path)
+    opened = write_onnx(path)
     held = Bundle.open(path, hold=True)
     assert held == opened and held.digest == opened.digest
-    expected = opened.backbone().encode(["good film"])
-    assert opened.files() == held.files()
+    expected, files = opened.backbone().encode(["good film"]), opened.files()
+    assert sorted(files) == sorted([*held.manifest.files, layout.MANIFEST])
     monkeypatch.setattr("fala.bundle.reading.hashlib", None)  # nothing is hashed any more
-    damaged = bytearray(path.read_bytes())
-    damaged[len(damaged) // 2] ^= 1
-    path.write_bytes(damaged)
+    path.write_bytes(b"another file by now")
     np.testing.assert_array_equal(held.backbone().encode(["good film"]), expected)
     path.unlink()
-    np.testing.assert_array_equal(held.backbone().encode(["good film"]), expected)
-    assert sorted(held.files()) == sorted([*held.manifest.files, layout.MANIFEST])
+    assert held.files() == files

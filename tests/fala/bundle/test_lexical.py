@@ -4,40 +4,15 @@ import numpy as np
 import pytest
 
 from bundles import (
-    DIMENSION,
     make_head,
-    write_word_vector_release,
 )
 from checkout import SUPPORT
 from fala import Bundle, BundleFormatError
 from fala.bundle.writing import lexical_files, rounded
-from fala.model.heads import Head, Lexical
+from fala.model.heads import Lexical
 from fala.model.scales import Scales, scales_at
 from fala.text.ngrams import BUCKETS
 from fala_export import write_release
-
-TEXTS = ["a good film", "", "an AWFUL film: I do n't love it"]
-
-
-@pytest.mark.parametrize("labels", [("0", "1"), ("x", "y", "z")])
-def test_a_head_with_words_is_read_as_written(tmp_path, labels):
-    head = make_head(labels=labels, words=True)
-    bundle = write_word_vector_release(tmp_path / "a.fala", head)
-    assert bundle.head() == head
-    inputs = np.zeros((3, DIMENSION), np.float32)
-    ours, theirs = (
-        each.vendor_model().logits(inputs, each.ngrams(TEXTS)) for each in (head, bundle.head())
-    )
-    np.testing.assert_array_equal(ours, theirs)
-    assert np.ptp(ours) > 0
-
-
-def test_a_matcher_with_a_candidate_part_is_read_as_written(tmp_path):
-    weight = np.random.default_rng(5).normal(size=(1, 2 * DIMENSION)).astype(np.float32)
-    head = Head("matching", ("0", "1"), weight, np.ones(1, np.float32), dimension=DIMENSION)
-    bundle = write_word_vector_release(tmp_path / "a.fala", head)
-    assert bundle.head() == head
-    assert bundle.head().parts == (slice(0, DIMENSION), slice(DIMENSION, 2 * DIMENSION))
 
 
 def test_rounding_is_idempotent():
@@ -53,12 +28,6 @@ def test_rounding_is_idempotent():
         assert (np.abs(once.weight - weight) <= 0.501 * step).all()
         assert np.abs(once.idf - view.idf).max() <= 0.501 * once.idf.max() / 255
         assert np.abs(once.weight).max() == pytest.approx(np.abs(weight).max(), rel=1e-4)
-
-
-def test_words_change_the_head_digest_only(tmp_path, with_words):
-    plain = write_word_vector_release(tmp_path / "plain.fala", make_head())
-    assert with_words.backbone_digest == plain.backbone_digest
-    assert with_words.head_digest != plain.head_digest
 
 
 def test_a_new_head_replaces_the_earlier_words(tmp_path, with_words):
@@ -92,12 +61,11 @@ def row(labels=10, blocks=(1.0, 0.3), **changes):
     return {**row, **changes}
 
 
-def test_scales_are_a_table_by_number_of_labels(tmp_path):
+def test_scales_are_a_table_by_number_of_labels(tmp_path, with_words):
     release = tmp_path / "release.fala"
-    bundle = write_word_vector_release(release, make_head(words=True))
-    assert bundle.scales == ()
+    assert with_words.scales == ()
     table = [row(10, mixing=0.5), row(50, blocks=[2, 30.0]), row(51)]
-    write_release(release, bundle, bundle.head(), {"scales": table})
+    write_release(release, with_words, with_words.head(), {"scales": table})
     scales = Bundle.open(release).scales
     assert scales[1] == Scales((2.0, 30.0), slope=0.0, bias=0.5, mixing=1.0, labels=50)
     assert [each.to_details() for each in scales] == table
@@ -105,12 +73,10 @@ def test_scales_are_a_table_by_number_of_labels(tmp_path):
     assert at == [10, 10, 10, 10, 50, 51, 51]
 
 
-@pytest.mark.parametrize("count", [0, 1, 3])
-def test_scales_of_another_number_of_blocks_are_rejected(tmp_path, count):
-    bundle = write_word_vector_release(tmp_path / "a.fala", make_head(words=True))
-    table = [row(blocks=[1.0] * count)]
-    with pytest.raises(BundleFormatError, match=f"scales of {count} blocks? for a head whose"):
-        write_release(tmp_path / "b.fala", bundle, bundle.head(), {"scales": table})
+def test_scales_of_another_number_of_blocks_are_rejected(tmp_path, with_words):
+    table = [row(blocks=[1.0] * 3)]
+    with pytest.raises(BundleFormatError, match="scales of 3 blocks for a head whose"):
+        write_release(tmp_path / "b.fala", with_words, with_words.head(), {"scales": table})
 
 
 def nested(depth):
