@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("onnx")
 
-from changed_wires import Part, changed, compared, joined, parts_of, varied_model, varint
+from changed_wires import Part, changed, compared, field, joined, parts_of, varied_model, varint
 from fala import Bundle, BundleError, BundleFormatError
 from fala.audit.model import audit_model, check_onnx
 from fala.bundle.format import ONNX_MODEL
@@ -98,6 +98,12 @@ def test_numbers_beyond_their_type_are_rejected(numbers, change, match):
         ((7, 5), b"\x3a\x01\x01", "listed as those of another type"),
         ((7, 1, 5), b"\x15" + bytes(4), "of two kinds"),  # a float beside the attribute's value
         ((7, 1, 5), b"\xaa\x01\x01x", "of two kinds"),  # a reference to a function's attribute
+        # Weights in other files, of the whole graph and of a branch; functions; training.
+        ((7, 5), field(13, b""), "outside its own file"),
+        ((7, 1, 5, 6), field(5, varint(14 << 3) + varint(1)), "outside its own file"),
+        ((7, 1, 5, 6), field(5, field(13, b"")), "outside its own file"),
+        ((), field(25, b""), "field 25, which no encoder has"),
+        ((), field(20, b""), "field 20, which no encoder has"),
     ],
 )
 def test_what_readers_read_differently_is_rejected(around, added, match):
