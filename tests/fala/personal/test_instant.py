@@ -1,7 +1,7 @@
 """Over a bridge, the personal model is installed before any forward pass."""
 
 import json
-import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,9 +9,9 @@ import pytest
 import bridged
 import bundles
 from bridged import PROBES, TEXTS
-from devices import embedded, fitted, halved, loss, vendor_of
+from devices import embedded, loss, vendor_of
 from fala import Budget, Bundle, Device
-from fala.model.bridge import Bridge
+from fala.base.examples import unique_texts
 from fala.slots.validation import FEW_EDGE_CASES
 from fala_export import add_bridge, write_release
 
@@ -42,63 +42,35 @@ def test_a_model_is_installed_before_any_forward_pass(device, path, releases, tr
     assert loss(device, truth) < 0.8 * -np.log(of_vendor).mean()
 
 
-def test_the_instant_model_is_the_fit_on_mapped_embeddings(device, releases, labels):
-    mid, old = Bundle.open(releases["mid"]), Bundle.open(releases["old"])
-    device.replace(releases["mid"], Budget(0))
-    vectors = halved(releases["old"], TEXTS)
-    bridge = mid.bridges()[old.backbone_digest]
-    unseen = float(bridge.variance.sum())
-    expected = fitted(mid.head(), bridge.map(vectors), labels, unseen)
-    np.testing.assert_allclose(device.model.weight, expected.weight, atol=1e-3)
-    np.testing.assert_allclose(device.model.bias, expected.bias, atol=1e-3)
-    z = device.model.logits(mid.backbone().encode(PROBES))
-    np.testing.assert_allclose(device.predict_proba(PROBES)[:, 1:], 1 / (1 + np.exp(-z)), atol=1e-5)
-
-
-def test_a_bridge_carries_over_three_labels(tmp_path, encoded):
-    releases = bridged.write_releases(tmp_path, labels=("a", "b", "c"))
-    truth = bridged.planted_labels(releases["old"], PROBES)
+@pytest.mark.parametrize("kind", ["three labels", "a matcher", "a matcher with a query"])
+def test_a_bridge_carries_over_any_head(tmp_path, encoded, kind):
+    examples, probes, labels, given = TEXTS, PROBES, ("a", "b", "c"), {}
+    if kind != "three labels":
+        examples, labels = [*dict.fromkeys(bridged.matches())], ("0", "1")
+        probes, given = bridged.matches(seed=2), {"task": "matching", "query": "query" in kind}
+    releases = bridged.write_releases(tmp_path, labels=labels, **given)
+    truth = bridged.planted_labels(releases["old"], probes)
+    with Device.create(tmp_path / "vendor", releases["mid"]) as vendor:
+        before = loss(vendor, truth, probes)
     with Device.create(tmp_path / "device", releases["old"]) as device:
-        device.learn(TEXTS, bridged.planted_labels(releases["old"], TEXTS))
+        device.learn(examples, bridged.planted_labels(releases["old"], examples))
         encoded.clear()
         report = device.replace(releases["mid"], Budget(0))
-        assert len(encoded) == report.counts.probes and report.decision == "personal"
-        of_vendor = vendor_of(releases["mid"])[range(len(PROBES)), ["abc".index(y) for y in truth]]
-        assert loss(device, truth) < -np.log(of_vendor).mean()
-        assert device.refine(Budget(30)).forward_passes > 0
-
-
-@pytest.mark.parametrize("query", [False, True])
-def test_a_bridge_carries_over_a_matcher(tmp_path, encoded, query):
-    releases = bridged.write_releases(tmp_path, task="matching", query=query)
-    examples = bridged.matches()
-    user_labels = bridged.planted_labels(releases["old"], examples)
-    with Device.create(tmp_path / "device", releases["old"]) as device:
-        device.learn(examples, user_labels)
-        encoded.clear()
-        report = device.replace(releases["mid"], Budget(0))
-        # Each of a few texts is its own history's candidate.
+        # A matcher is asked about a few texts, each of which is its own history's candidate.
         assert len(encoded) == report.counts.probes <= 4
+        assert report.bridged == report.examples == len(examples)
+        assert report.decision == "personal" and loss(device, truth, probes) < before
         encoded.clear()
-        assert report.bridged == report.examples == len(set(examples))
-        assert report.losses["personal"] < report.losses["vendor"]
         report = device.refine(Budget(7))
-        assert len(encoded) == report.forward_passes <= 7
-        report = device.refine(Budget(100))
-        texts = {text for example in examples for text in (*example.history, example.candidate)}
-        assert len(encoded) == len(set(encoded)) and set(encoded) <= texts
-        assert report.counts.representatives > 0
-        assert np.isfinite(device.predict_proba(examples)).all()
+        assert len(encoded) == len(set(encoded)) == report.forward_passes
+        assert 0 < report.forward_passes <= 7 and set(encoded) <= {*unique_texts(examples)}
 
 
 def test_a_bridge_from_another_backbone_is_not_used(device, tmp_path, releases):
-    release = tmp_path / "mid.fala"
-    shutil.copyfile(releases["mid"], release)
-    (bridge,) = Bundle.open(release).bridges().values()
-    write_release(release, bundles.write_onnx(release, dimension=12), Bundle.open(
-        releases["mid"]
-    ).head(), {})  # fmt: skip
-    foreign = Bridge("f" * 64, bridge.matrix, bridge.offset, bridge.variance)
+    release, mid = tmp_path / "mid.fala", Bundle.open(releases["mid"])
+    (bridge,) = mid.bridges().values()
+    write_release(release, bundles.write_onnx(release, dimension=12), mid.head(), {})
+    foreign = replace(bridge, source="f" * 64)
     add_bridge(release, Bundle.open(release), foreign, {})
     report = device.replace(release, Budget(20))
     assert report.instant is None
