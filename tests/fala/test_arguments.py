@@ -33,7 +33,8 @@ class Dumb:
 
 
 PATHS = [3, b"device", "a\0b", Dumb()]
-EXAMPLES = [None, 5, "one", b"one", Dumb(), [None], [HUGE], ["a\ud800"], [Match((), "one")]]
+EXAMPLES = [None, 5, "one", b"one", Dumb(), [None], [HUGE], ["a\ud800"], [Match((), "one")],
+            {"one"}, ["one", " "]]  # fmt: skip
 #: Calls with one wrong argument: the values, the error, and what its message says.
 WRONG = {
     "folder": (lambda device, new, release, value: Device.create(value, release),
@@ -54,7 +55,9 @@ WRONG = {
                  [5, "5", (5,), Dumb(), True], DataError, "progress must be a function"),
     "learned": (lambda device, new, release, value: device.learn(value), EXAMPLES, DataError, None),
     "labels": (lambda device, new, release, value: device.remember(["one"], value),
-               [5, "1", [], ["0", "1"], [-HUGE], [Dumb()], [["1"]]], DataError, None),
+               [5, "1", [], [-HUGE], [Dumb()], [["1"]], {"1"}], DataError, None),
+    "a label for each": (lambda device, new, release, value: device.learn(["one", "two"], value),
+                         [["0"], ["0", "1", "1"]], DataError, r"there are 2 examples and [13] lab"),
     "ids": (lambda device, new, release, value: device.forget(value),
             [None, 5, "12", [None], [1.0], [True], [Dumb()], [np.array([1, 2])], {1: 2}],
             DataError, None),
@@ -64,6 +67,14 @@ WRONG = {
                [5, "yes", Dumb(), []], DataError, "accept must be one of"),
     "older": (lambda device, new, release, value: device.replace(release, allow_older=value),
               [5, "yes", Dumb()], DataError, "allow_older must be True or False, not"),
+    "candidates": (lambda device, new, release, value: device.rank(value),
+                   [{*TEXTS}], DataError, "candidates must be a sequence, not a set"),
+    "history": (lambda device, new, release, value: device.rank(TEXTS, history=value),
+                [TEXTS], DataError, "takes no history"),
+    "top": (lambda device, new, release, value: device.rank(TEXTS, top=value),
+            [-1, True], DataError, "top must be a whole number"),
+    "label": (lambda device, new, release, value: device.rank(TEXTS, label=value),
+              ["x"], DataError, "label must be one of 0, 1, not a text of"),
     "address": (lambda device, new, release, value: device.update(value, root=b"{}"),
                 [5, "yes", Dumb()], DataError, "must be .*, not "),
 }  # fmt: skip
@@ -115,13 +126,10 @@ def test_forget_and_unlabel_take_texts_ids_and_stored_examples(device):
     unknown = ["unknown", HUGE, -HUGE, 2**63, -(2**63), 0, -1, 999]
     assert device.forget([*chosen, rows[2].id, *unknown]).count == 3
     assert device.forget(np.array([rows[3].id])).count == 1
-    assert [*device.examples()] == rows[4:]
-    for wrong in (dict.fromkeys(TEXTS, 1), TEXTS[5], dict(enumerate(TEXTS)).items(), rows[5]):
+    for wrong in (dict.fromkeys(TEXTS, 1), dict(enumerate(TEXTS)).items(), rows[5]):
         with pytest.raises(DataError) as caught:
             device.forget(wrong)
         assert not any(text in str(caught.value) for text in TEXTS)
-    with pytest.raises(DataError, match="is a Match"):
-        device.unlabel([Match((), TEXTS[5])])
     assert [*device.examples()] == rows[4:]
 
 
@@ -140,8 +148,6 @@ def test_what_makes_models_rejects_wrong_arguments(wrong, releases):
         lambda: select(np.eye(30), None, count=-1),
         lambda: select(np.eye(30), None, count=1, seed=-1),
     ]
-    if not isinstance(wrong, list):
-        calls.append(lambda: Match(wrong, "one"))
     for call in calls:
         with pytest.raises(fala.FalaError):
             call()

@@ -11,7 +11,7 @@ import bundles
 import fala
 from device_setups import LABELS, PROBES, SETUPS, TEXTS, files_of, user_of, write_setups
 from devices import sql
-from fala import Budget, Bundle, BundleError, BundleMismatchError, Device, DeviceError, Match
+from fala import Budget, Bundle, BundleError, BundleMismatchError, Device, DeviceError
 from fala.base.examples import unique_texts
 from fala.testing import counted, failing_disk
 
@@ -36,9 +36,8 @@ def test_the_life_of_a_device_with_one_replacement(name, tmp_path, releases, enc
         head, backbone = Bundle.open(old).head(), Bundle.open(old).backbone()
         texts = unique_texts(probes)
         inputs = head.inputs(probes, dict(zip(texts, backbone.encode(texts), strict=True)))
-        vendor = device.predict_proba(probes)
-        np.testing.assert_array_equal(vendor, head.vendor_model().probabilities(inputs))
-        assert device.model.is_vendor
+        vendor = head.vendor_model().probabilities(inputs)
+        np.testing.assert_array_equal(device.predict_proba(probes), vendor)
         assert (device.task, device.labels) == (head.task, head.labels)
         assert device.predict_proba([]).shape == (0, len(head.labels))
 
@@ -47,12 +46,8 @@ def test_the_life_of_a_device_with_one_replacement(name, tmp_path, releases, enc
         assert (learned.examples, learned.labelled, learned.fitted) == (len(examples),) * 3
         assert np.mean(device.predict(examples) == np.array(labels)) > before
         personal = device.predict_proba(probes)
-        assert np.abs(personal - vendor).max() > 0.01
-        np.testing.assert_allclose(personal.sum(axis=1), 1)
     with Device.open(path) as device:
         np.testing.assert_array_equal(device.predict_proba(probes), personal)
-        assert not device.status().can_roll_back
-
         report = device.replace(new, Budget(40))
         assert len(encoded) - report.counts.probes == report.forward_passes <= 40
         assert set(report.seconds) >= {"open", "read", "select", "forward", "commit", "total"}
@@ -70,102 +65,58 @@ def test_the_life_of_a_device_with_one_replacement(name, tmp_path, releases, enc
 
 def test_labels_may_be_missing_and_may_change(device):
     vendor = device.predict_proba(PROBES)
-    without_labels = device.learn(TEXTS[:10])
-    assert (without_labels.examples, without_labels.labelled, without_labels.fitted) == (10, 0, 0)
-    assert without_labels.scales == ()
+    learned = device.learn(TEXTS[:10])
+    assert (learned.examples, learned.labelled, learned.fitted, learned.scales) == (10, 0, 0, ())
     np.testing.assert_array_equal(device.predict_proba(PROBES), vendor)
-    half_labelled = device.learn(TEXTS[:10], ["1", None] * 5)
-    assert (half_labelled.examples, half_labelled.labelled, half_labelled.fitted) == (10, 5, 5)
-    # With labels of one class only the weights stay finite.
-    assert np.abs(device.model.weight).max() < 1e3
+    learned = device.learn(TEXTS[:10], ["1", None] * 5)
+    assert (learned.examples, learned.labelled, learned.fitted) == (10, 5, 5)
     assert device.predict_proba(TEXTS[:10:2])[:, 1].mean() > 0.5
-    # Integers spell labels; a new label replaces the earlier one, None leaves it.
-    again = device.learn(TEXTS[:10], [np.int64(0), None] * 5)
-    assert (again.examples, again.labelled) == (10, 5)
+    # A new label replaces the earlier one, None leaves it.
+    device.learn(TEXTS[:10], ["0", None] * 5)
     assert device.predict_proba(TEXTS[:10:2])[:, 1].mean() < 0.5
-    unlabelled = device.learn(TEXTS[:10])
-    assert unlabelled.labelled == 5
-    assert device.learn([]).examples == 10
-
-
-@pytest.mark.parametrize(
-    ("examples", "labels", "message"),
-    [
-        (["good", "bad"], ["1", "2"], "label of example 1 is a text of 1 char"),
-        (["good", Match((), "bad")], None, "example 1 is a Match"),
-        (["good", "bad"], ["1"], "there are 2 examples and 1 label$"),
-        (["good", " "], ["0", "1"], "a text of example 1 is blank"),
-        ({"good", "bad"}, ["0", "1"], "examples must be a sequence, not a set"),
-        (["good", "bad"], {"0", "1"}, "labels must be a sequence, not a set"),
-    ],
-)
-def test_rejected_examples_are_not_kept(device, examples, labels, message):
-    vendor = device.predict_proba(PROBES)
-    for call in (device.learn, device.remember):
-        with pytest.raises(fala.DataError, match=message):
-            call(examples, labels)
-    assert device.learn([]).examples == 0
-    np.testing.assert_array_equal(device.predict_proba(PROBES), vendor)
+    learned = device.learn(TEXTS[:10])
+    assert (learned.examples, learned.labelled) == (10, 5)
 
 
 def test_an_unusable_release_changes_nothing(device, tmp_path, releases):
     device.learn(TEXTS, LABELS)
     files, p = files_of(tmp_path / "device"), device.predict_proba(PROBES)
-    damaged, backbone = tmp_path / "damaged.fala", tmp_path / "backbone.fala"
-    data = bytearray(releases["binary"][1].read_bytes())
-    data[len(data) // 2] ^= 1
-    damaged.write_bytes(data)
-    bundles.write_onnx(backbone)
+    bundles.write_onnx(tmp_path / "backbone.fala")
     for path, error in [
         (releases["three"][1], BundleMismatchError),
         (releases["matcher"][1], BundleMismatchError),
-        (backbone, BundleMismatchError),
-        (damaged, fala.BundleDigestError),
+        (tmp_path / "backbone.fala", BundleMismatchError),
         (tmp_path / "missing.fala", BundleError),
     ]:
         with pytest.raises(error, match=path.name):
             device.replace(path)
     assert files_of(tmp_path / "device") == files and not device.status().can_roll_back
-    with Device.open(tmp_path / "device") as again:
-        np.testing.assert_array_equal(again.predict_proba(PROBES), p)
-        assert again.learn([]).examples == len(TEXTS)
+    np.testing.assert_array_equal(device.predict_proba(PROBES), p)
 
 
-def test_a_chain_keeps_only_the_embeddings_of_its_slots(tmp_path, releases, encoded):
-    old, new, newer = releases["binary"]
-    path = tmp_path / "device"
-
+def test_a_chain_keeps_only_the_embeddings_of_its_slots(device, tmp_path, releases, encoded):
     def provenance(table, column):
-        return {digest for (digest,) in sql(path, f"SELECT DISTINCT {column} FROM {table}")}
+        statement = f"SELECT DISTINCT {column} FROM {table}"
+        return {digest for (digest,) in sql(tmp_path / "device", statement)}
 
-    digests = [Bundle.open(bundle).backbone_digest for bundle in (old, new, newer)]
-    with Device.create(path, old) as device:
-        device.learn(TEXTS, LABELS)
-        encoded.clear()
-        first = device.replace(new, Budget(40))
-        first_texts = set(encoded[:40])
-        assert (first.decision, first.counts.representatives, first.waiting) == ("personal", 40, 50)
-        assert provenance("embeddings", "backbone") == set(digests[:2])
-        assert len(provenance("logits", "model")) == 1
-        middle = device.predict_proba(PROBES)
-        encoded.clear()
-        second = device.replace(newer, Budget(30))
-        # Texts that the middle backbone has encoded come first; the others wait.
-        assert (second.examples, second.counts.representatives, second.waiting) == (30, 30, 60)
-        second_texts = set(encoded[: second.forward_passes])
-        assert len(second_texts) == 30 and second_texts <= first_texts
-        # Embeddings of the first backbone are deleted.
-        assert provenance("embeddings", "backbone") == set(digests[1:])
-        assert len(files_of(path)) == 2
-        device.rollback()
-        np.testing.assert_array_equal(device.predict_proba(PROBES), middle)
-        device.rollback()
-        # The same release again encodes the rest of the texts.
-        again = device.replace(newer)
-        assert (again.examples, again.forward_passes) == (90, 60)
-        assert len(files_of(path)) == 2
-        device.rollback()
-        np.testing.assert_array_equal(device.predict_proba(PROBES), middle)
+    digests = [Bundle.open(bundle).backbone_digest for bundle in releases["binary"]]
+    _, new, newer = releases["binary"]
+    device.learn(TEXTS, LABELS)
+    encoded.clear()
+    first = device.replace(new, Budget(40))
+    first_texts = set(encoded[:40])
+    assert (first.decision, first.counts.representatives, first.waiting) == ("personal", 40, 50)
+    assert provenance("embeddings", "backbone") == set(digests[:2])
+    assert len(provenance("logits", "model")) == 1
+    encoded.clear()
+    second = device.replace(newer, Budget(30))
+    # Texts that the middle backbone has encoded come first; the others wait.
+    assert (second.examples, second.counts.representatives, second.waiting) == (30, 30, 60)
+    second_texts = set(encoded[: second.forward_passes])
+    assert len(second_texts) == 30 and second_texts <= first_texts
+    # Embeddings of the first backbone are deleted, and so is its release.
+    assert provenance("embeddings", "backbone") == set(digests[1:])
+    assert len(files_of(tmp_path / "device")) == 2
 
 
 def test_a_rollback_to_a_damaged_release_fails(device, tmp_path, releases):
@@ -184,29 +135,18 @@ def test_a_rollback_to_a_damaged_release_fails(device, tmp_path, releases):
     device.predict_proba(PROBES)
 
 
-def test_a_damaged_active_release_is_named(device, tmp_path, releases):
-    device.close()
-    (installed,) = (tmp_path / "device" / "bundles").iterdir()
-    installed.write_bytes(releases["binary"][1].read_bytes())
-    with pytest.raises(DeviceError, match="not the bundle that was installed"):
-        Device.open(tmp_path / "device")
-    installed.unlink()
-    with pytest.raises(BundleError, match="no such file"):
-        Device.open(tmp_path / "device")
-
-
 def test_other_folders_are_rejected(device, tmp_path, releases):
     old = releases["binary"][0]
     with pytest.raises(DeviceError, match=r"make one with Device\.create"):
         Device.open(tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()
-    with pytest.raises(DeviceError, match=r"not empty; use Device\.open"):
-        Device.create(tmp_path / "device", old)
-    with pytest.raises(DeviceError, match="not empty; choose another"):
-        Device.create(tmp_path, old)
     (tmp_path / "file").write_text("")
-    with pytest.raises(DeviceError, match="file"):
-        Device.create(tmp_path / "file", old)
+    for name, message in (
+        ("device", r"not empty; use Device\.open"), (".", "not empty; choose another"),
+        ("file", "file"),
+    ):  # fmt: skip
+        with pytest.raises(DeviceError, match=message):
+            Device.create(tmp_path / name, old)
     (tmp_path / "empty").mkdir()
     Device.create(tmp_path / "empty", old).close()
     Device.open(tmp_path / "empty").close()
@@ -265,25 +205,20 @@ def test_a_creation_on_a_full_disk_can_be_repeated(tmp_path, releases):
         assert np.isfinite(device.predict_proba(PROBES)).all()
 
 
-def test_a_damaged_slot_name_is_quoted_briefly(device):
-    folder = device._folder.path
-    device.close()
-    sql(folder, f"UPDATE active SET slot = '{'x' * 100_000}'")
-    with pytest.raises(DeviceError, match=r"slot x{60} is empty"):
-        Device.open(folder)
-
-
 @pytest.mark.parametrize(
-    ("table", "column", "message"),
+    ("table", "change", "message"),
     [
-        ("texts", "id", "an id that is out of range"),
-        ("active", "data", "its count of changes is damaged"),
+        ("texts", f"id = {2**63 - 1}", "an id that is out of range"),
+        ("active", f"data = {2**63 - 1}", "its count of changes is damaged"),
+        ("active", f"slot = '{'x' * 100_000}'", "slot x{60} is empty"),  # quoted briefly
     ],
+    ids=["texts", "changes", "slot"],
 )
-def test_a_number_without_a_successor_is_damage(device, table, column, message):
+def test_damaged_numbers_and_names_are_errors_until_a_repair(device, table, change, message):
+    folder = device._folder.path
     device.remember(["good film"])
-    sql(device._folder.path, f"UPDATE {table} SET {column} = {2**63 - 1}")
-    with pytest.raises(DeviceError, match=message):
-        device.remember(["bad film"])
     device.close()
-    assert Device.repair(device._folder.path).examples == 1
+    sql(folder, f"UPDATE {table} SET {change}")
+    with pytest.raises(DeviceError, match=message), Device.open(folder) as again:
+        again.remember(["bad film"])
+    assert Device.repair(folder).examples == 1

@@ -1,6 +1,7 @@
 """Devices whose backbone is the app's own encoder."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -32,19 +33,13 @@ def write(path, release, name="cloud", version="1"):
 def external(tmp_path_factory, releases):
     """The releases mid and new without their models, with bridges from old to mid to new."""
     folder = tmp_path_factory.mktemp("external")
-    mid = write(folder / "mid.fala", releases["mid"])
-    new = write(folder / "new.fala", releases["new"], version="2")
-    bridged.add_bridge(
-        mid,
-        Bundle.open(mid),
-        bridged.learned_bridge(*map(Bundle.open, [releases["old"], releases["mid"]])),
-        {},
-    )
-    learned = bridged.learned_bridge(Bundle.open(releases["mid"]), Bundle.open(releases["new"]))
-    source = Bundle.open(mid).backbone_digest
-    bridge = bridged.Bridge(source, learned.matrix, learned.offset, learned.variance)
-    bridged.add_bridge(new, Bundle.open(new), bridge, {})
-    return {"mid": mid, "new": new}
+    written = {"mid": write(folder / "mid.fala", releases["mid"])}
+    written["new"] = write(folder / "new.fala", releases["new"], version="2")
+    for before, source, after in (("old", releases["old"], "mid"), ("mid", written["mid"], "new")):
+        learned = bridged.learned_bridge(*(Bundle.open(releases[age]) for age in (before, after)))
+        bridge = replace(learned, source=Bundle.open(source).backbone_digest)
+        bridged.add_bridge(written[after], Bundle.open(written[after]), bridge, {})
+    return written
 
 
 @pytest.fixture(scope="module")
@@ -67,18 +62,17 @@ def test_an_external_encoder_equals_its_model(tmp_path, releases, external, func
 
 
 def test_another_encoder_is_rejected(tmp_path, path, releases, external, functions):
-    for wrong in (
-        lambda inputs: functions["cloud 1"](inputs)[:, ::-1],
-        lambda inputs: 2 * functions["cloud 1"](inputs),
-    ):
-        with pytest.raises(EncoderError, match="not cloud 1, which the release was made for: mean"):
-            Device.create(tmp_path / "made", external["mid"], encoder=wrong)
-        assert not (tmp_path / "made").exists()
-        with Device.open(path, encoder=wrong) as device:
-            before = state(device)
-            with pytest.raises(EncoderError, match="on 16 probes"):
-                device.replace(external["mid"], Budget(0))
-            assert device.status().release == "old" and same(state(device), before)
+    def wrong(inputs):
+        return 2 * functions["cloud 1"](inputs)
+
+    with pytest.raises(EncoderError, match="not cloud 1, which the release was made for: mean"):
+        Device.create(tmp_path / "made", external["mid"], encoder=wrong)
+    assert not (tmp_path / "made").exists()
+    with Device.open(path, encoder=wrong) as device:
+        before = state(device)
+        with pytest.raises(EncoderError, match="on 16 probes"):
+            device.replace(external["mid"], Budget(0))
+        assert device.status().release == "old" and same(state(device), before)
     Device.create(tmp_path / "made", external["mid"], encoder=functions).close()
     another = Device.open(tmp_path / "made", encoder={"cloud 2": functions["cloud 2"]})
     with another, pytest.raises(EncoderError, match=r"encoder=\{'cloud 1': function\}"):
@@ -89,15 +83,13 @@ def test_another_encoder_is_rejected(tmp_path, path, releases, external, functio
     ("broken", "why"),
     [
         (lambda right: 1 / 0, r"failed on 1 input: ZeroDivisionError in line \d+ of test_external"),
-        (lambda right: right * np.nan, "not finite"),
-        (lambda right: right * 1e6, "too large"),
-        (lambda right: right[:-1], "returned shape"),
+        (lambda right: right * np.nan, "not finite"), (lambda right: right * 1e6, "too large"),
+        (lambda right: right[:-1], "returned shape"), (lambda right: None, "returned"),
         (lambda right: right[:, :-1], "returned shape"),
         (lambda right: [["x"]] * len(right), "no array of numbers"),
-        (lambda right: None, "returned"),
         (lambda right: right * 1j, "no array of numbers"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_embedding_is_an_error(broken, why):
     encoder = ExternalEncoder("cloud", 3, lambda inputs: broken(np.ones((len(inputs), 3))))
     with pytest.raises(EncoderError, match=why):
@@ -124,42 +116,35 @@ def test_a_failing_encoder_loses_nothing(tmp_path, external, functions, labels):
 
 
 def test_items_need_no_encoder(tmp_path, external, functions, labels):
-    right = functions["cloud 1"]
-    with Device.create(tmp_path / "texts", external["mid"], encoder=right) as device:
+    with Device.create(tmp_path / "texts", external["mid"], encoder=functions) as device:
         device.learn(TEXTS, labels)
-        expected = state(device)
-    items = [Item(text, vector) for text, vector in zip(TEXTS, right(TEXTS), strict=True)]
-    probes = [Item(text, vector) for text, vector in zip(PROBES, right(PROBES), strict=True)]
-    folder = tmp_path / "items"
-    with Device.create(folder, external["mid"]) as device:
-        device.learn(items, labels)
-        np.testing.assert_allclose(device.predict_proba(probes), expected[0], atol=1e-6)
+        (expected, *_) = state(device)
+    items, probes = (
+        [Item(*pair) for pair in zip(texts, functions["cloud 1"](texts), strict=True)]
+        for texts in (TEXTS, PROBES)
+    )
+    with Device.create(tmp_path / "items", external["mid"]) as device:
+        device.remember(items[:20], labels[:20])
+        with pytest.raises(EncoderError):  # there is no function for the text
+            device.learn([*items[20:], "a text"], [*labels[20:], "1"])
+        assert device.fit().fitted == len(items)  # their vectors are kept with their labels
+        np.testing.assert_allclose(device.predict_proba(probes), expected, atol=1e-6)
         with pytest.raises(EncoderError, match=r"^texts and keys .* encoder cloud 1: pass its"):
             device.predict_proba([*probes, *TEXTS[:3]])
+        with pytest.raises(DataError, match="has 11 numbers; the release's encoder gives 12"):
+            device.learn([Item("other", items[0].vector[:-1])], ["1"])
         with pytest.raises(EncoderError, match=r"encoder=\{'cloud 2'"):
-            device.replace(external["new"])  # some texts are to be embedded
+            device.replace(external["new"])  # some keys are to be embedded
         report = device.replace(external["new"], Budget(0))  # over the bridge
         assert (report.decision, report.new) == ("personal", "cloud 2")
-    with Device.open(folder, encoder=functions) as device:
+    with Device.open(tmp_path / "items", encoder=functions) as device:
         assert device.refine(Budget(20)).forward_passes > 0
         # The vector is of an earlier encoder: the app's function encodes the key.
         old = [Item(item, item.vector, encoder="cloud 1") for item in probes]
         assert same([device.predict_proba(old)], [device.predict_proba(PROBES)])
-        with pytest.raises(DataError, match="has 12 numbers; the release's encoder gives 10"):
-            device.learn(items[:1], ["1"])
-
-
-def test_the_vector_of_an_item_is_kept_with_its_label(tmp_path, external, functions, labels):
-    vectors = functions["cloud 1"](TEXTS)
-    items = [Item(text, vector) for text, vector in zip(TEXTS, vectors, strict=True)]
-    with Device.create(tmp_path / "a", external["mid"], keep_text="never") as device:
+    with Device.create(tmp_path / "never", external["mid"], keep_text="never") as device:
         device.remember(items[:20], labels[:20])
-        with pytest.raises(EncoderError):  # there is no function for the text
-            device.learn([*items[20:], "a text"], [*labels[20:], "1"])
-        assert device.fit().fitted == len(items)
-        with pytest.raises(DataError, match="numbers"):
-            device.learn([Item("other", vectors[0][:-1])], ["1"])
-        assert len(list(device.examples())) == len(items) + 1
+        assert device.fit().fitted == 20
 
 
 def test_releases_with_a_model_reject_items(device):

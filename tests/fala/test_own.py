@@ -118,28 +118,28 @@ def test_items_need_a_dimension_alone_and_new_vectors_after_a_replacement(tmp_pa
 
 
 def test_a_function_of_keys_is_not_asked_with_a_dimension(tmp_path):
-    vectors = {"a.jpg": [1, 0], "b.jpg": [0, 1]}
+    embed = {"a.jpg": [1, 0], "b.jpg": [0, 1]}.__getitem__
 
-    def embed(keys):
-        return [vectors[key] for key in keys]
+    def embedded(keys):
+        return [embed(key) for key in keys]
 
     with pytest.raises(EncoderError, match=r"KeyError in line .* if you pass its dimension="):
-        Device.create(tmp_path / "keys", labels=[0, 1], encoder=embed)
-    with Device.create(tmp_path / "keys", labels=[0, 1], encoder=embed, dimension=2) as device:
-        device.learn(list(vectors), [0, 1])
-    with Device.open(tmp_path / "keys", encoder=embed) as device:
-        assert device.status().release == "embed 2" and device.predict(["b.jpg"]).tolist() == [1]
+        Device.create(tmp_path / "keys", labels=[0, 1], encoder=embedded)
+    with Device.create(tmp_path / "keys", labels=[0, 1], encoder=embedded, dimension=2) as device:
+        device.learn(["a.jpg", "b.jpg"], [0, 1])
+        assert device.status().release == "embedded 2"
+        assert device.predict(["b.jpg"]).tolist() == [1]
 
 
-def test_an_encoder_returns_any_kind_of_array(old):
+def test_an_encoder_returns_any_kind_of_array():
     torch, sparse = pytest.importorskip("torch"), pytest.importorskip("scipy.sparse")
-    rows = old(UNSEEN[:9])
+    rows = np.eye(9, 4, dtype=np.float32)
     for kind in (
         rows.tolist(), iter(rows), rows.astype(np.float64), sparse.csr_matrix(rows),
         torch.tensor(rows, requires_grad=True),
     ):  # fmt: skip
-        encoder = ExternalEncoder("words", rows.shape[1], lambda texts, kind=kind: kind)
-        np.testing.assert_allclose(encoder.encode(UNSEEN[:9]), rows, atol=1e-6)
+        encoder = ExternalEncoder("words", 4, lambda texts, kind=kind: kind)
+        np.testing.assert_array_equal(encoder.encode(UNSEEN[:9]), rows)
 
 
 class Model:
@@ -195,7 +195,7 @@ def test_a_function_that_is_no_encoder_is_refused(tmp_path, encoder, message):
 def test_another_encoder_takes_over_what_was_learned(device, new):
     device.remember(UNSEEN[:48])  # without labels: the old model's logits are carried over
     device.fit()
-    folder, before = device._folder.path, device.predict_proba(UNSEEN)
+    folder = device._folder.path
     assert device.replace(encoder=new, budget=Budget(forward_passes=0)).decision == "personal"
     assert right(device) > 0.8  # n-grams alone
     device.rollback()
@@ -204,13 +204,9 @@ def test_another_encoder_takes_over_what_was_learned(device, new):
     report = device.replace(encoder=new, budget=Budget(forward_passes=100))
     assert report.decision == "personal" and report.forward_passes == 100
     assert report.comparison.releases is None and right(device) > 0.8
-    after = device.predict_proba(UNSEEN)
-    device.rollback()
-    np.testing.assert_allclose(device.predict_proba(UNSEEN), before, atol=1e-6)
-    device.rollback()
     device.close()
     with Device.open(folder, encoder=new) as again:
-        assert np.abs(again.predict_proba(UNSEEN) - after).mean() < 0.1
+        assert right(again) > 0.8
         again.rollback()
         with pytest.raises(EncoderError, match="not WordVectors 100"):
             again.predict(UNSEEN)
@@ -239,7 +235,6 @@ def test_a_vendors_device_goes_over_to_an_encoder_of_the_app(tmp_path, new, lear
         before = device.predict(UNSEEN)
         report = device.replace(encoder=new, budget=Budget(forward_passes=96))
         assert report.decision == "personal" and device.labels == ("fine", "rude")
-        assert np.mean(device.predict(UNSEEN) == before) > (0.8 if learned else 0.9)
         device.forget([1, 2, 3])
         assert np.mean(device.predict(UNSEEN) == before) > (0.8 if learned else 0.9)
 
@@ -251,6 +246,8 @@ def test_a_vendors_release_takes_the_place_of_an_encoder_of_the_app(tmp_path, de
     assert report.new == "bert" and report.comparison.releases is None and right(device) > 0.8
     assert report.examples == report.labelled + len(UNSEEN) - report.waiting
     np.testing.assert_array_equal(device.compare(UNSEEN).before, before)
+    with pytest.raises(UsageError, match="come with the vendor's release"):
+        device.add_labels(["kind"])
     device.close()
     with Device.open(device._folder.path) as again:
         with pytest.raises(EncoderError, match="pass its function as encoder="):
@@ -281,36 +278,25 @@ def test_the_name_tells_encoders_apart(device, old, new):
 
 
 def test_labels_are_added_without_encoding(device, old):
-    three = [*labels_of(UNSEEN)]
-    for position, text in enumerate(UNSEEN):
-        three[position] = "sport" if "match" in text else three[position]
-    before = device.predict_proba(UNSEEN)
+    three = ["sport" if "match" in text else label
+             for text, label in zip(UNSEEN, labels_of(UNSEEN), strict=True)]  # fmt: skip
     with pytest.raises(fala.UnknownLabelError, match=r"one of fine, rude; device.add_labels"):
         device.learn(["A text"], ["sport"])
     assert device.add_labels(["rude", "fine"]).labelled == 96  # they exist
-    report = device.add_labels(["sport", "news"])
-    assert report.labelled == 96 and report.decision == "personal"
-    assert device.labels == ("fine", "rude", "sport", "news") and not device.status().on_trial
-    assert right(device) > 0.8
-    device.learn(UNSEEN, three)
-    assert right(device, UNSEEN, three) > 0.85
-    device.rollback()
-    assert device.labels == ("fine", "rude")
-    assert np.abs(device.predict_proba(UNSEEN) - before).mean() < 0.2
-    device.rollback()
     folder = device._folder.path
     device.close()
-    with Device.open(folder, encoder=old) as again:
-        assert again.labels == ("fine", "rude", "sport", "news")
-        assert right(again, UNSEEN, three) > 0.85
+    with Device.open(folder) as again:  # no encoder is asked
+        report = again.add_labels(["sport", "news"])
+        assert report.labelled == 96 and report.decision == "personal"
         with pytest.raises(DataError, match="labels must be 1 to"):
             again.add_labels([])
-
-
-def test_a_vendors_labels_stay(tmp_path):
-    vendors = Device.create(tmp_path / "vendor", write_releases(tmp_path)["glove"])
-    with vendors, pytest.raises(UsageError, match="come with the vendor's release"):
-        vendors.add_labels(["kind"])
+    with Device.open(folder, encoder=old) as again:
+        assert again.labels == ("fine", "rude", "sport", "news") and not again.status().on_trial
+        assert right(again) > 0.8
+        again.learn(UNSEEN, three)
+        assert right(again, truth=three) > 0.85
+        again.rollback()
+        assert again.labels == ("fine", "rude") and right(again) > 0.8
 
 
 def test_many_users_go_over_to_one_encoder(tmp_path, old, new):
@@ -329,8 +315,6 @@ def test_many_users_go_over_to_one_encoder(tmp_path, old, new):
     assert (done.new, done.replaced, done.failed, done.personal) == ("net", 3, 0, 2)
     assert len(set(asked)) == len(asked) - 2 * len(ASKED) > 90  # each text once
     assert fala.replace_all(folders, **several).already == 3
-    with Device.open(folders[0], encoder=new) as device:
-        assert right(device) > 0.8
     with pytest.raises(UsageError, match="pass your next encoder"):
         fala.replace_all(folders)
 

@@ -5,7 +5,7 @@ import pytest
 
 import bridged
 from bridged import PROBES, TEXTS
-from devices import sql
+from devices import assert_ranked_by, sql
 from fala import Budget, DataError, Device, Match
 
 
@@ -43,14 +43,6 @@ def three(tmp_path_factory):
     return bridged.write_releases(tmp_path_factory.mktemp("three"), labels=("a", "b", "c"))
 
 
-def assert_ranked_by(device, positive):
-    """Check that candidates are ranked by the positive label alone, where none is passed."""
-    assert device.positive == positive
-    ranked = device.rank(PROBES)
-    for label in device.labels:
-        assert (ranked == device.rank(PROBES, label=label)) == (label == positive)
-
-
 def test_rank_needs_a_label_of_three_or_a_positive_one(tmp_path, three):
     with Device.create(tmp_path / "device", three["old"]) as device:
         assert device.positive is None
@@ -62,48 +54,16 @@ def test_rank_needs_a_label_of_three_or_a_positive_one(tmp_path, three):
 
 def test_the_positive_label_of_three_lasts(tmp_path, three):
     """It outlives labels, a replacement, a rollback, the process and a repair."""
-    labels = bridged.planted_labels(three["old"], TEXTS)
-    with Device.create(tmp_path / "device", three["old"], positive="b") as device:
+    folder = tmp_path / "device"
+    with Device.create(folder, three["old"], positive="b") as device:
         assert_ranked_by(device, "b")
-        device.learn(TEXTS, labels)
+        device.learn(TEXTS, bridged.planted_labels(three["old"], TEXTS))
         decided = np.array(device.labels)[device.predict_proba(PROBES).argmax(axis=1)]
         assert device.predict(PROBES).tolist() == decided.tolist()  # it changes no decision
         device.replace(three["mid"], Budget(10))
         assert_ranked_by(device, "b")
         device.rollback()
-    with Device.open(tmp_path / "device") as device:
+    sql(folder, "UPDATE slots SET weight = x'00'")
+    assert Device.repair(folder).actions
+    with Device.open(folder) as device:
         assert_ranked_by(device, "b")
-    sql(tmp_path / "device", "UPDATE slots SET weight = x'00'")
-    assert Device.repair(tmp_path / "device").actions
-    with Device.open(tmp_path / "device") as device:
-        assert_ranked_by(device, "b")
-
-
-@pytest.mark.parametrize(("chosen", "positive"), [(None, "y"), ("x", "x")])
-def test_the_positive_label_of_two_stays_where_a_release_adds_one(tmp_path, chosen, positive):
-    two = bridged.write_releases(tmp_path, labels=("x", "y"))
-    (tmp_path / "more").mkdir()
-    more = bridged.write_releases(tmp_path / "more", labels=("x", "y", "z"))
-    with Device.create(tmp_path / "device", two["old"], positive=chosen) as device:
-        assert_ranked_by(device, positive)
-        device.replace(more["mid"])
-        assert device.labels == ("x", "y", "z")
-        assert_ranked_by(device, positive)
-        device.rollback()
-        assert device.labels == ("x", "y")
-        assert_ranked_by(device, positive)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
-        ({"candidates": {*PROBES}}, "candidates must be a sequence, not a set"),
-        ({"candidates": PROBES, "history": PROBES}, "takes no history"),
-        ({"candidates": PROBES, "top": -1}, "top must be a whole number"),
-        ({"candidates": PROBES, "top": True}, "top must be a whole number"),
-        ({"candidates": PROBES, "label": "x"}, "label must be one of 0, 1, not a text of"),
-    ],
-)
-def test_rank_rejects_wrong_arguments(device, arguments, why):
-    with pytest.raises(DataError, match=why):
-        device.rank(**arguments)

@@ -29,6 +29,7 @@ def write_releases(
     An encoder's word vectors are smaller than the old ones by a scale: the less, the less does
     tanh bend them.
     """
+    folder.mkdir(exist_ok=True)
     random = np.random.default_rng(1)
     rows = 1 if len(labels) == 2 else len(labels)
     weight = random.normal(size=(rows, DIMENSIONS["old"]))

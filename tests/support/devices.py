@@ -99,6 +99,14 @@ def closest(device, before):
     return np.abs(device.predict_proba(PROBES) - before[0]).max()
 
 
+def assert_ranked_by(device, positive):
+    """Check that candidates are ranked by the positive label alone, where none is passed."""
+    assert device.positive == positive
+    ranked = device.rank(PROBES)
+    for label in device.labels:
+        assert (ranked == device.rank(PROBES, label=label)) == (label == positive)
+
+
 def live(device, releases, labels, passes):
     """What a device does; gives all that it answers on its way."""
     answers = []
