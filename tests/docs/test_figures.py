@@ -4,15 +4,9 @@ import re
 
 import pytest
 
-import figures
 import pages
-from checkout import ROOT
+from checkout import ROOT, needs_records
 from fala import DataError
-
-needs_records = pytest.mark.skipif(
-    not (figures.RESULTS / "headline" / "records.jsonl.gz").exists(),
-    reason="a source archive leaves out the records that the blocks are written from",
-)
 
 #: Pages whose measured figures all stand in blocks.
 WITHOUT_COPIES = (

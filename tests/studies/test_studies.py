@@ -4,14 +4,11 @@ import pytest
 
 pytest.importorskip("pandas")
 
+from checkout import needs_records
 from fala_sim.experiments.study import FOLDER, find_study, studies
 from sim_command import done, failed, run
 
 STUDIES = studies()
-HAVE_RECORDS = pytest.mark.skipif(
-    not list(FOLDER.glob("*/results/records.jsonl.gz")),
-    reason="a source archive leaves out the records",
-)
 
 
 def test_the_command_lists_the_studies_with_their_questions():
@@ -28,7 +25,7 @@ def test_a_study_has_its_question_and_its_readme(name):
     assert f"fala-sim study {name}" in readme
 
 
-@HAVE_RECORDS
+@needs_records
 @pytest.mark.parametrize("name", STUDIES)
 def test_the_tables_of_a_study_are_those_of_its_records(name):
     study = find_study(name)

@@ -6,11 +6,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-
-import pytest
-
 import export_command
-from adapter_records import write_adapters
+from checkout import needs_records
 from driver import InProcess, write
 from encoders import make_encoder, write_encoder
 from fala import Bundle, DataError
@@ -227,24 +224,16 @@ def test_other_data_are_rejected(tmp_path):
 # --- tables ----------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def records(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("run")
-    write_adapters(folder)
-    return frame(folder)
-
-
-def test_the_table_notes_trainings_without_a_better_epoch(records):
+@needs_records
+def test_the_tables_mark_trainings_without_a_better_epoch_and_the_best_of_equal_rates():
+    records = frame(STUDY.results)
     idle = (records["data"] == "cola") & (records["method"] == "full") & (records["seed"] == 1)
-    idle &= records["kind"] == "adapter"
-    runs = records.assign(**{"history.best_step": records["history.best_step"].mask(idle, 0)})
-    (note,) = TABLES["adapters"](runs).notes
+    steps = records["history.best_step"].mask(idle & (records["kind"] == "adapter"), 0)
+    (note,) = TABLES["adapters"](records.assign(**{"history.best_step": steps})).notes
     assert note.startswith("cola, full fine-tuning, seed 1: no epoch was better")
-
-
-def test_the_table_marks_the_chosen_rate_among_equal_rates(records):
-    tried = records[records["kind"] == "adapter-search"].assign(accuracy=0.8)
-    usual = tried["recipe.learning_rate"] == 1e-3
-    table = TABLES["adapter-search"](tried.assign(variant=tried["variant"].mask(usual, "usual")))
-    assert column(table, "", data="cola", method="adapters") == [None, "best", None]
-    assert column(table, "", data="cola", method="full") == ["best", None]
+    equal = records.assign(accuracy=0.8)
+    best = column(TABLES["adapter-search"](equal), "", data="cola", method="full")
+    assert best == [None, "best", None]  # the usual one
+    equal = equal[equal["variant"] != "usual"]
+    best = column(TABLES["adapter-search"](equal), "", data="cola", method="full")
+    assert best == ["best", None]
