@@ -198,39 +198,27 @@ def test_a_cut_model_has_the_states_of_the_first_layers(family, tmp_path):
         load(ModelSource(str(folder), layers=3), "own")
 
 
-def write_sentence_model(folder, family, pooling="mean", normalize=False, **settings):
-    """Write a folder with the installed sentence-transformers; return its model.
+def test_a_sentence_transformers_folder_is_read_and_written(tmp_path):
+    """Its steps set pooling and normalization, and the library reads what we save.
 
-    The model is not loaded again: ``transformers`` 5 makes the tokenizers of some families anew,
-    without the lower case that their file has.
+    The library's model is not loaded again: ``transformers`` 5 makes the tokenizers of some
+    families anew, without the lower case that their file has.
     """
-    transformer = models.Transformer(str(write_model(folder / "plain", family)), **settings)
-    modules = [transformer, models.Pooling(32, pooling_mode=pooling)]
-    if normalize:
-        modules.append(models.Normalize())
-    model = SentenceTransformer(modules=modules, device="cpu")
-    model.save(str(folder / "saved"))
-    return model
-
-
-@pytest.mark.parametrize(
-    ("family", "pooling", "normalize", "settings"),
-    [
-        # Of forms that other tests here trace.
-        ("bert", "mean", False, {"max_seq_length": 20}),
-        ("roberta", "cls", True, {"do_lower_case": True}),
-    ],
-)
-def test_a_sentence_transformers_folder_sets_pooling_and_normalization(
-    family, pooling, normalize, settings, tmp_path
-):
-    model = write_sentence_model(tmp_path, family, pooling, normalize, **settings)
+    settings = {"do_lower_case": True, "max_seq_length": 20}
+    transformer = models.Transformer(str(write_model(tmp_path / "plain", "roberta")), **settings)
+    steps = [transformer, models.Pooling(32, pooling_mode="cls"), models.Normalize()]
+    model = SentenceTransformer(modules=steps, device="cpu")
+    model.save(str(tmp_path / "saved"))
     encoder, exported = export(tmp_path / "saved", tmp_path / "x.fala")
-    assert (encoder.module.end.pooling, encoder.module.end.normalize) == (pooling, normalize)
-    assert encoder.longest == model.max_seq_length == settings.get("max_seq_length", LENGTH)
+    assert (encoder.module.end.pooling, encoder.module.end.normalize) == ("cls", True)
+    assert encoder.longest == model.max_seq_length == 20
     expected = model.encode(TEXTS)
     np.testing.assert_allclose(encoder.encode(TEXTS, encoder.longest), expected, atol=1e-5)
     np.testing.assert_allclose(exported.encode(TEXTS), expected, atol=1e-5)
+    save_encoder(encoder, tmp_path / "ours")
+    ours = SentenceTransformer(str(tmp_path / "ours"), device="cpu")
+    assert ours.max_seq_length == 20
+    np.testing.assert_allclose(ours.encode(TEXTS), expected, atol=1e-5)
 
 
 def test_folders_of_early_versions_are_read(tmp_path):
@@ -243,12 +231,3 @@ def test_folders_of_early_versions_are_read(tmp_path):
     np.testing.assert_allclose(exported.encode(TEXTS), expected, atol=1e-5)
     upper, lower = exported.encode(["ONE two", "one two"])
     np.testing.assert_array_equal(upper, lower)
-
-
-def test_sentence_transformers_reads_saved_encoders(tmp_path):
-    write_sentence_model(tmp_path, "roberta", "cls", True, do_lower_case=True)
-    encoder = load(str(tmp_path / "saved"), "own")
-    save_encoder(encoder, tmp_path / "ours")
-    model = SentenceTransformer(str(tmp_path / "ours"), device="cpu")
-    assert model.max_seq_length == LENGTH
-    np.testing.assert_allclose(model.encode(TEXTS), encoder.encode(TEXTS, LENGTH), atol=1e-5)

@@ -12,9 +12,8 @@ from bundles import (
     word_vector_files,
     word_vector_manifest,
     write_onnx_release,
-    write_word_vectors,
 )
-from export_command import done, failed, works
+from export_command import failed, works
 from fala.base.errors import install_hint
 from fala_export import write_bundle, write_external
 from fala_export.release import inspection
@@ -62,19 +61,13 @@ def test_inspect_shows_figures_of_the_export(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "cost", [5, {}, {"parameters": "many", "flops": {}}, {"parameters": 1, "flops": {"16": "x"}}]
+    "stored",
+    [None, 5, {}, {"parameters": "many", "flops": {}}, {"parameters": 1, "flops": {"16": "x"}}],
 )
-def test_an_invalid_recorded_cost_is_recomputed(tmp_path, cost):
-    write_bundle(
-        tmp_path / "x.fala", word_vector_manifest(details={"cost": cost}), word_vector_files()
-    )
-    report = inspect(tmp_path / "x.fala")
-    assert report["cost"]["parameters"] > 1
-
-
-def test_cost_of_word_vectors_is_that_of_their_sum(tmp_path):
-    write_word_vectors(tmp_path / "w.fala", words=["a", "b", "c"], dimension=5)
-    report = done("inspect", tmp_path / "w.fala")
+def test_cost_of_word_vectors_is_that_of_their_sum_unless_one_is_recorded(tmp_path, stored):
+    manifest = word_vector_manifest(dimension=5, details={"cost": stored})
+    write_bundle(tmp_path / "w.fala", manifest, word_vector_files(words="abc", dimension=5))
+    report = inspect(tmp_path / "w.fala")
     assert report["cost"] == {"parameters": 15, "flops": {"16": 80, "64": 320, "128": 640}}
 
 
