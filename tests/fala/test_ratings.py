@@ -96,41 +96,28 @@ def test_a_forged_rating_is_rejected(tmp_path, releases, rating):
 # The device
 
 
-def test_reports_have_rmse_and_rank_correlation(tmp_path, device, releases):
+def test_a_replacement_carries_over_the_ratings_and_reports_their_rmse(tmp_path, device, releases):
     report = device.fit()
     assert report.scores["rmse"] == pytest.approx(rmse(device.predict(PROBES), TRUTH), rel=0.25)
     assert report.scores["rank_correlation"] > 0.5
     preview = device.preview(releases["new"])
     assert set(preview.comparison.scores) <= {"old", "vendor", "carried"}
     with Device.create(tmp_path / "vendor", releases["mid"]) as vendor:
-        of_vendor = rmse(vendor.predict(TEXTS), STARS)
+        of_vendor, unseen = (
+            rmse(vendor.predict(texts), stars) for texts, stars in ((TEXTS, STARS), (PROBES, TRUTH))
+        )
     replaced = device.replace(releases["mid"], Budget(40))
+    assert replaced.decision == "personal" and rmse(device.predict(PROBES), TRUTH) < 0.9 * unseen
     assert replaced.scores["rmse"] < replaced.comparison.scores["vendor"]["rmse"]
     assert replaced.comparison.scores["old"]["rank_correlation"] > 0.5
     assert "squared error" in str(replaced)
-    while (refined := device.refine(Budget(90))).forward_passes:
-        changes = refined.changes
-    assert changes.measure == "rmse" and changes.vendor == pytest.approx(of_vendor, rel=1e-3)
+    changes = device.refine(Budget(400)).changes
+    assert changes.measure == "rmse" and changes.vendor == pytest.approx(of_vendor, rel=0.05)
     assert changes.negative_flips is changes.right_before_wrong_now is None
     both = device.compare(PROBES)
     assert both.proba_before is both.proba_now is None
     tenth = (RANGE[1] - RANGE[0]) / 10
     assert both.differ.tolist() == (np.abs(both.now - both.before) > tenth).tolist()
-
-
-@pytest.mark.parametrize(("lexical", "budget"), [(True, 40), (False, 0)])
-def test_a_replacement_carries_over_the_ratings(tmp_path, releases, plain, lexical, budget):
-    chosen = releases if lexical else plain
-    with Device.create(tmp_path / "vendor", chosen["mid"]) as vendor:
-        of_vendor = rmse(vendor.predict(PROBES), TRUTH)
-    with Device.create(tmp_path / "device", chosen["old"]) as device:
-        device.learn(TEXTS, STARS)
-        report = device.replace(chosen["mid"], Budget(budget))
-        assert report.decision == "personal"
-        assert min(budget, 20) <= report.forward_passes <= budget
-        assert rmse(device.predict(PROBES), TRUTH) < 0.9 * of_vendor
-        device.refine(Budget(400))
-        assert rmse(device.predict(PROBES), TRUTH) < 0.9 * of_vendor
 
 
 def test_ratings_are_stored_exactly(device):
@@ -142,8 +129,8 @@ def test_ratings_are_stored_exactly(device):
             device.examples(label=wrong)
     stream = io.StringIO()
     device.export_data(stream)
-    rows = [json.loads(line) for line in stream.getvalue().splitlines()]
-    assert [row["label"] for row in rows[-3:]] == [2.5, 4, 3.75]
+    rows = [json.loads(line)["label"] for line in stream.getvalue().splitlines()]
+    assert rows[-3:] == [2.5, 4, 3.75]
 
 
 class Silent:

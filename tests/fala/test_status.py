@@ -66,15 +66,12 @@ def test_a_release_is_named_by_product_version_and_backbone(releases):
 class TestStatus:
     def test_it_has_the_state_of_a_task(self, tmp_path, releases, labels):
         with Device.create(tmp_path / "device", releases["old"], positive="0") as device:
+            device.remember(["no label yet", *TEXTS[:5]], [None, *labels[:5]])
             status = device.status()
             assert (status.release, status.previous, status.can_roll_back) == ("old", None, False)
             assert (status.decision, status.on_trial, status.fell_back) == ("vendor", False, None)
-            device.remember(["no label yet", *TEXTS[:5]], [None, *labels[:5]])
-            status = device.status()
-            assert (status.examples, status.labelled) == (6, 5)
-            assert (status.task, status.labels, status.positive) == (
-                "classification", device.labels, "0",
-            )  # fmt: skip
+            assert (status.examples, status.labelled, status.positive) == (6, 5, "0")
+            assert (status.task, status.labels) == ("classification", device.labels)
             with pytest.raises(FrozenInstanceError):
                 status.examples = 7
             with pytest.raises(fala.UnknownAdapterError):
@@ -118,17 +115,9 @@ class TestStatus:
         for _ in range(2):
             device.close()
         assert "is closed" in repr(device)
-        for call in (lambda: device.labels, device.status, lambda: device.predict(PROBES)):
+        for call in (lambda: device.labels, device.status):
             with pytest.raises(DeviceError, match=r"this device is closed; .* fala\.Device\.open"):
                 call()
-
-    def test_rolled_back_is_what_update_skips(self, device, releases):
-        device.replace(releases["mid"], Budget(0))
-        for expected in (True, False, True):
-            device.rollback()
-            assert device.status().rolled_back == expected
-        device.replace(releases["new"], Budget(0))
-        assert not device.status().rolled_back
 
 
 class TestChanges:
@@ -136,7 +125,7 @@ class TestChanges:
         """A left-out example is decided as by a device that never had it."""
         texts, own = TEXTS[:24], [*labels[:24]]
         own[::5] = ["1" if label == "0" else "0" for label in own[::5]]
-        wrong = {"old": [], "vendor": [], "new": []}
+        wrong = {"old": [], "new": []}
         for place, text in enumerate(texts):
             rest = [texts[:place] + texts[place + 1 :], own[:place] + own[place + 1 :]]
             with Device.create(tmp_path / f"{place}", releases["old"]) as device:
@@ -145,7 +134,7 @@ class TestChanges:
                 device.replace(releases["mid"], Budget(0))
                 wrong["new"].append(device.predict([text])[0] != own[place])
         with Device.create(tmp_path / "vendor", releases["mid"]) as device:
-            wrong["vendor"] = device.predict(texts) != np.array(own)
+            of_vendor = np.mean(device.predict(texts) != np.array(own))
         with Device.create(tmp_path / "device", releases["old"]) as device:
             device.learn(texts, own)
             preview = device.preview(releases["mid"], Budget(0))
@@ -153,13 +142,12 @@ class TestChanges:
             ids = {row.id: texts.index(row.example) for row in device.examples()}
         assert preview.changes == changes
         assert (changes.examples, changes.estimated, changes.measure) == (24, 24, "error rate")
-        assert changes.vendor == pytest.approx(100 * np.mean(wrong["vendor"]))
+        assert changes.vendor == pytest.approx(100 * of_vendor)
         # Left out by a step of the fit's mathematics, not by a fit.
         assert changes.old == pytest.approx(100 * np.mean(wrong["old"]), abs=100 / 24)
         assert changes.new == pytest.approx(100 * np.mean(wrong["new"]), abs=100 / 24)
         flips = [ids[row] for row in changes.negative_flips]
-        close = sum(wrong["new"][place] and not wrong["old"][place] for place in flips)
-        assert len(flips) - close <= 1
+        assert sum(not wrong["new"][place] or wrong["old"][place] for place in flips) <= 1
         more = changes.right_before_wrong_now - changes.wrong_before_right_now
         assert changes.new - changes.old == pytest.approx(100 * more / 24)
 
@@ -167,7 +155,6 @@ class TestChanges:
         device.replace(releases["mid"], Budget(0))
         changes = device.refine(Budget(30)).changes
         assert (changes.examples, changes.estimated) == (len(TEXTS), len(TEXTS) - 30)
-        assert device.refine(Budget(100)).changes.estimated < len(TEXTS) - 30
 
     def test_without_a_label_there_are_none(self, tmp_path, releases):
         with Device.create(tmp_path / "device", releases["old"]) as device:
@@ -184,9 +171,9 @@ class TestSideBySide:
         for _ in range(3):  # they do not count as predictions, of which 100 end a trial
             both = device.compare(PROBES)
         assert device.status().on_trial
-        assert both.before.tolist() == before[0].tolist()
+        np.testing.assert_array_equal(both.before, before[0])
         np.testing.assert_array_equal(both.proba_before, before[1])
-        assert both.now.tolist() == device.predict(PROBES).tolist()
+        np.testing.assert_array_equal(both.now, device.predict(PROBES))
         np.testing.assert_array_equal(both.proba_now, device.predict_proba(PROBES))
         assert both.differ.tolist() == (both.before != both.now).tolist() and both.differ.any()
         device.rollback()
@@ -249,9 +236,6 @@ class TestReports:
         assert f"{report.stopped}" == str(report.stopped) == report.stopped.value
         assert json.dumps(report.stopped) == '"the budget is spent"'
         assert pickle.loads(pickle.dumps(report)) == report
-        while (report := device.refine(Budget(90))).stopped is not Stopped.ALL_ENCODED:
-            assert report.stopped in (Stopped.BUDGET, Stopped.SETTLED)
-        assert report.counts.representatives == len(TEXTS)
 
     def test_a_refinement_of_nothing_says_so(self, tmp_path, releases):
         with Device.create(tmp_path / "device", releases["mid"]) as device:
@@ -265,9 +249,11 @@ class TestReports:
         back = device.rollback()
         assert (back.old, back.new, back.decision) == ("mid", "old", "personal")
         assert (back.examples, back.labelled, back.refitted) == (92, 91, False)
+        assert device.status().rolled_back
         device.learn(["a later one"], ["0"])
         forth = device.rollback()
         assert forth.refitted and forth.on_trial and forth.labelled == 92
+        assert not device.status().rolled_back
 
 
 def test_update_names_the_release_that_it_skips(tmp_path, path, releases):

@@ -31,9 +31,8 @@ def device(tmp_path, folder):
 
 def rejects(device, path, match):
     before = state(device)
-    with pytest.raises(OlderReleaseError, match=match) as caught:
+    with pytest.raises(OlderReleaseError, match=f"{path.name}.*{match}"):
         device.replace(path)
-    assert str(path) in str(caught.value)
     assert same(state(device), before)
 
 
@@ -65,7 +64,6 @@ def test_a_rollback_keeps_the_newest_version(device, tmp_path, folder):
     status = device.status()
     assert (status.release, status.product, status.version) == (names[0], "model", 2)
     rejects(device, folder / "model-2.fala", "has had version 3")
-    device.replace(folder / "model-3.fala")
 
 
 def test_another_product_is_rejected(device, folder):

@@ -5,7 +5,7 @@ import pytest
 
 import word_releases
 from bridged import add_learned_bridge
-from devices import embedded, loss, refine_all, same, sql, state
+from devices import embedded, loss, same, sql, state
 from fala import Budget, Bundle, Device, DeviceError
 from fala.model.scales import Scales
 from fala.personal.run import PASSES
@@ -42,18 +42,6 @@ def vendor_loss(release, folder, truth=TRUTH, probes=PROBES):
 # Prediction and learning
 
 
-def test_logits_are_of_embeddings_and_words(device, releases):
-    device.learn(TEXTS, LABELS)
-    model, backbone = device.model, Bundle.open(releases["old"]).backbone()
-    inputs, words = backbone.encode(PROBES), model.head.ngrams(PROBES)
-    p = model.probabilities(inputs, words)
-    np.testing.assert_allclose(device.predict_proba(PROBES), p, atol=1e-6)
-    z = (inputs @ model.weight.T + words.times(model.lexical) + model.bias)[:, 0]
-    np.testing.assert_allclose(np.log(p[:, 1] / p[:, 0]), z, atol=1e-4)
-    decided = ["1" if logit > 0 else "0" for logit in z]
-    assert device.predict(PROBES).tolist() == decided
-
-
 def test_a_word_that_the_backbone_does_not_know_is_learned(device, releases):
     with_word = [f"{UNKNOWN} {text}" for text in PROBES]
     # The backbone encodes both alike.
@@ -70,26 +58,22 @@ def test_a_word_that_the_backbone_does_not_know_is_learned(device, releases):
 
 
 def test_learned_word_weights_survive_reopening(device, path):
-    vendor = device.model.head.lexical.weight
-    assert same([device.model.lexical], [vendor])
+    vendor = device.model.head.lexical.weight[0]
     report = device.learn(TEXTS, LABELS)
     assert (report.decision, len(report.scales)) == ("personal", 4)
-    moved = (device.model.lexical != vendor).any(axis=0)
     # Words of the user's texts change; the others change by the same factor.
     touched = np.zeros(BUCKETS, dtype=bool)
     touched[device.model.head.ngrams(TEXTS).buckets] = True
-    assert (moved & touched).sum() > 0.9 * touched.sum()
-    others, personal = vendor[0, ~touched], device.model.lexical[0, ~touched]
-    assert np.count_nonzero(others) > 20
-    factor = (personal @ others) / (others @ others)
-    np.testing.assert_allclose(personal, factor * others, rtol=1e-4, atol=1e-7)
-    before = state(device)
-    assert len(before) == 4
+    personal = device.model.lexical[0]
+    assert (personal != vendor)[touched].mean() > 0.9
+    others = vendor[~touched]
+    factor = (personal[~touched] @ others) / (others @ others)
+    np.testing.assert_allclose(personal[~touched], factor * others, rtol=1e-4, atol=1e-7)
     # Only the words of the user's texts are stored, and the factor of the others.
-    assert touched.sum() >= len(device.model.ngrams.buckets) >= (moved & touched).sum()
+    assert len(device.model.ngrams.buckets) <= touched.sum()
+    before = state(device)
     with Device.open(path) as again:
-        assert same(state(again), before)
-        assert again.model == device.model
+        assert same(state(again), before) and len(before) == 4
 
 
 def test_the_scales_of_a_release_are_those_of_the_number_of_labels(device, releases, tmp_path):
@@ -115,67 +99,42 @@ def test_words_are_carried_without_a_bridge(device, path, releases, encoded, tmp
     assert len(encoded) == report.counts.probes and report.forward_passes == 0
     assert report.decision == report.instant.decision == "personal"
     assert (report.bridged, report.waiting) == (len(TEXTS), 0)
-    assert embedded(path, unbridged["mid"]) == set()
     before = loss(device, TRUTH, PROBES)
     assert before < 0.8 * vendor_loss(unbridged["mid"], tmp_path / "vendor")
     report = device.refine(Budget(30))
     # Passes go where the fit is undecided: nothing is clustered.
     assert report.forward_passes == len(embedded(path, unbridged["mid"])) == 30
-    assert report.counts.clusters == 0
-    refine_all(device)
-    assert embedded(path, unbridged["mid"]) == set(TEXTS)
-    assert loss(device, TRUTH, PROBES) < before + 0.02
-    device.rollback()
+    assert report.counts.clusters == 0 and loss(device, TRUTH, PROBES) < before + 0.02
     report = device.replace(unbridged["new"])
     assert 0 < report.forward_passes <= PASSES
 
 
-def test_replacement_by_a_release_without_words_and_back(device, encoded, tmp_path):
+def test_replacement_by_a_release_without_words_and_back(device, tmp_path):
     silent = word_releases.write_releases(tmp_path, silent=("mid",))
     device.learn(TEXTS, LABELS)
-    old = state(device)
-    encoded.clear()
     report = device.replace(silent["mid"], Budget(0))
-    assert len(encoded) == report.counts.probes
     assert (report.decision, len(report.counts.scales)) == ("personal", 3)
-    assert device.model.lexical is None
     without = loss(device, TRUTH, PROBES)
     assert without < vendor_loss(silent["mid"], tmp_path / "vendor")
-    device.rollback()
-    assert same(state(device), old)
-    device.rollback()
     # The user's texts are kept: the next release fits its words to them.
     report = device.replace(silent["new"], Budget(0))
     assert (report.decision, len(report.counts.scales)) == ("personal", 4)
     assert loss(device, TRUTH, PROBES) < without - 0.03
 
 
-def test_a_matcher_learns_the_candidate_and_its_words(path, tmp_path, encoded):
+def test_a_matcher_learns_the_candidate_and_its_words(path, tmp_path):
     releases = word_releases.write_releases(tmp_path, "matching")
     examples = word_releases.matches(220, TEXTS, seed=3)
     probes = word_releases.matches(120, PROBES, seed=4)
-    labels = word_releases.labels_of(examples, SHARED, PERSONAL)
-    truth = word_releases.labels_of(probes, SHARED, PERSONAL)
+    labels, truth = (word_releases.labels_of(each, SHARED, PERSONAL) for each in (examples, probes))
     with Device.create(path, releases["old"]) as device:
         assert len(device.model.head.parts) == 2
-        report = device.learn(examples, labels)
         # u * v, the candidate itself, its words, the slope and the bias.
-        assert (report.decision, len(report.scales)) == ("personal", 5)
-        before = loss(device, truth, probes)
-        assert before < vendor_loss(releases["old"], tmp_path / "vendor", truth, probes)
-        before_replacement = device.predict_proba(probes)
-        encoded.clear()
+        assert len(device.learn(examples, labels).scales) == 5
         report = device.replace(releases["mid"], Budget(0))
-        assert len(encoded) == report.counts.probes <= 4
         assert (report.decision, len(report.counts.scales)) == ("personal", 5)
-        assert loss(device, truth, probes) < 0.8 * vendor_loss(
-            releases["mid"], tmp_path / "other", truth, probes
-        )
-        with Device.open(path) as again:
-            assert same([again.predict_proba(probes)], [device.predict_proba(probes)])
-        assert device.refine(Budget(30)).forward_passes > 0
-        device.rollback()
-        assert same([device.predict_proba(probes)], [before_replacement])
+        of_vendor = vendor_loss(releases["mid"], tmp_path / "vendor", truth, probes)
+        assert loss(device, truth, probes) < 0.8 * of_vendor
 
 
 @pytest.mark.parametrize(
