@@ -30,19 +30,15 @@ def folder(tmp_path, releases, labels):
 
 
 def test_an_encrypted_device_equals_a_plain_one(tmp_path, releases, labels):
-    with (
-        Device.create(tmp_path / "plain", releases["old"]) as plain,
-        Device.create(tmp_path / "sealed", releases["old"], key=key) as sealed,
-    ):
-        expected, states = (live(each, releases, labels, 20) for each in (plain, sealed))
-        assert all(same(a, b) for a, b in zip(states, expected, strict=True))
-    with (
-        Device.open(tmp_path / "plain") as plain,
-        Device.open(tmp_path / "sealed", key=key) as sealed,
-    ):
-        assert same(state(sealed), state(plain))
-        rows = ([(row.example, row.label) for row in each.examples()] for each in (sealed, plain))
-        assert next(rows) == next(rows)
+    found = []
+    for name, options in (("plain", {}), ("sealed", {"key": key})):
+        with Device.create(tmp_path / name, releases["old"], **options) as device:
+            states = live(device, releases, labels, 20)
+        with Device.open(tmp_path / name, **options) as device:
+            rows = [(row.example, row.label) for row in device.examples()]
+            found.append(([*states, state(device)], rows))
+    (plain, expected), (sealed, rows) = found
+    assert rows == expected and all(same(*each) for each in zip(sealed, plain, strict=True))
     assert Device.examine(tmp_path / "sealed", key=key).whole
 
 
@@ -119,33 +115,23 @@ def test_a_repair_restores_a_missing_key_mark(folder):
     assert TEXTS[20].encode() not in everything(folder)
 
 
-def test_rotate_key_replaces_the_key(folder, releases):
-    with Device.open(folder, key=key) as device:
-        device.replace(releases["mid"], Budget(10))
-        before, sealed = state(device), {row[0] for row in sql(folder, "SELECT sealed FROM texts")}
-        device.rotate_key(key_2)
-        assert same(state(device), before)
-        device.learn(["one more"], ["1"])
-        after = state(device)
-    with pytest.raises(DeviceError, match="another key"):
-        Device.open(folder, key=key)
-    with Device.open(folder, key=key_2) as device:
-        assert same(state(device), after)
-        assert len([*device.examples()]) == len(TEXTS) + 1
-    data = everything(folder)
-    assert not any(value in data for value in sealed)
-
-
-def test_rotate_key_encrypts_a_plain_device(path, releases):
-    with Device.open(path) as device:
+@pytest.mark.parametrize("old", [key, None], ids=["encrypted", "plain"])
+def test_rotate_key_leaves_nothing_of_what_was_stored(folder, path, old):
+    path = folder if old else path
+    with Device.open(path, key=old) as device:
         before = state(device)
-        assert TEXTS[5].encode() in everything(path)
-        device.rotate_key(key)
-        assert TEXTS[5].encode() not in everything(path)
-    with Device.open(path, key=key) as device:
-        assert same(state(device), before)
-    with pytest.raises(DeviceError, match="is encrypted"):
-        Device.open(path)
+        stored = [
+            sealed or text.encode() for text, sealed in sql(path, "SELECT text, sealed FROM texts")
+        ]
+        assert all(value in everything(path) for value in stored)
+        device.rotate_key(key_2)
+        data = everything(path)
+        assert not any(value in data for value in stored) and same(state(device), before)
+        device.learn(["one more"], ["1"])
+    with pytest.raises(DeviceError, match="another key" if old else "is encrypted"):
+        Device.open(path, key=old)
+    with Device.open(path, key=key_2) as device:
+        assert len([*device.examples()]) == len(TEXTS) + 1
 
 
 def test_a_rotation_that_fails_changes_nothing(folder, monkeypatch):

@@ -64,8 +64,7 @@ def test_no_text_of_a_match_is_on_the_disk(tmp_path):
     releases, results = bridged.write_releases(tmp_path, task="matching"), []
     rows = bridged.matches()
     for keep_text in ("always", "never"):
-        path = tmp_path / keep_text
-        with Device.create(path, releases["old"], keep_text=keep_text) as device:
+        with Device.create(tmp_path / keep_text, releases["old"], keep_text=keep_text) as device:
             device.learn(rows, bridged.planted_labels(releases["old"], rows))
             device.replace(releases["mid"], Budget(0))
             results.append((device.predict_proba(rows), device.model.weight))
@@ -96,40 +95,35 @@ def test_a_replacement_without_a_bridge_reports_missing_texts(tmp_path, unbridge
 def test_examples_are_encoded_when_they_are_kept(tmp_path, releases, labels):
     """They make the same model within ``TOLERANCE``, whether they are learned or remembered."""
     states = []
-    for name, method in (("learn", Device.learn), ("remember", Device.remember)):
-        with Device.create(tmp_path / name, releases["mid"], keep_text="never") as device:
+    for method in (Device.learn, Device.remember):
+        folder = tmp_path / method.__name__
+        with Device.create(folder, releases["mid"], keep_text="never") as device:
             method(device, TEXTS, labels)
-            assert len(sql(tmp_path / name, "SELECT 1 FROM embeddings")) == len(TEXTS)
-            report = device.fit()
-            assert report.fitted == len(TEXTS)
+            assert len(sql(folder, "SELECT 1 FROM embeddings")) == len(TEXTS)
+            assert device.fit().fitted == len(TEXTS)
             states.append(state(device))
     assert_close(*states)
 
 
 def test_without_texts_words_are_not_fitted(tmp_path):
+    """The vendor's weights are only scaled: they depend on no text."""
     worded = word_releases.write_releases(tmp_path / "worded", bridges=False)
-    losses, models = {}, {}
-    for keep_text in ("always", "never"):
-        path = tmp_path / keep_text
-        with Device.create(path, worded["old"], keep_text=keep_text) as device:
-            losses["vendor"] = loss(device, word_releases.TRUTH, word_releases.PROBES)
-            device.learn(word_releases.TEXTS, word_releases.LABELS)
-            losses[keep_text] = loss(device, word_releases.TRUTH, word_releases.PROBES)
-            models[keep_text] = device.model
-            report = device.replace(worded["mid"], Budget(0))
-            assert report.decision == ("vendor" if keep_text == "never" else "personal")
-    # Without texts the vendor's weights are only scaled: they depend on no text.
-    silent, vendors = models["never"].lexical, models["never"].head.lexical.weight
-    slope = silent[vendors != 0] / vendors[vendors != 0]
-    np.testing.assert_allclose(slope, slope.mean(), rtol=1e-4)
-    assert not silent[vendors == 0].any()
-    assert losses["always"] < losses["never"] < losses["vendor"]
+    with Device.create(tmp_path / "device", worded["old"], keep_text="never") as device:
+        before = loss(device, word_releases.TRUTH, word_releases.PROBES)
+        device.learn(word_releases.TEXTS, word_releases.LABELS)
+        assert loss(device, word_releases.TRUTH, word_releases.PROBES) < before
+        silent, vendors = device.model.lexical, device.model.head.lexical.weight
+        slope = silent[vendors != 0] / vendors[vendors != 0]
+        np.testing.assert_allclose(slope, slope.mean(), rtol=1e-4)
+        assert not silent[vendors == 0].any()
+        assert device.replace(worded["mid"], Budget(0)).decision == "vendor"
 
 
 def test_examples_have_no_text(silent, labels):
     rows = [*silent.examples()]
-    assert [row.label for row in rows] == labels and {row.example for row in rows} == {None}
-    assert [row.id for row in rows] == [*range(1, len(TEXTS) + 1)] and all(r.added for r in rows)
+    assert [(row.id, row.label, row.example) for row in rows] == [
+        (number, label, None) for number, label in enumerate(labels, 1)
+    ]
     opposite = "1" if labels[0] == "0" else "0"
     silent.learn(TEXTS[:1], [opposite])
     assert [row.label for row in silent.examples()] == [opposite, *labels[1:]]

@@ -32,8 +32,8 @@ def other(request, device, path):
         yield other
 
 
-@pytest.mark.parametrize("stage", ["forward", "refine"])
-def test_a_rollback_ends_a_running_refinement(device, path, releases, other, stage):
+@pytest.mark.parametrize(("stage", "passes"), [("forward", 25), ("refine", 50)])
+def test_a_rollback_ends_a_running_refinement(device, path, releases, other, stage, passes):
     old = state(device)
     device.replace(releases["mid"], Budget(0))
 
@@ -43,30 +43,26 @@ def test_a_rollback_ends_a_running_refinement(device, path, releases, other, sta
 
     report = device.refine(Budget(75), progress=progress)
     # The running batch is kept; no further batch begins.
-    passes = 25 if stage == "forward" else 50
     assert (report.stopped, report.forward_passes) == (Stopped.MODEL_CHANGED, passes)
-    assert device.status().release == other.status().release == "old"
     assert same(state(device), old) and same(state(other), old)
     # Computed embeddings are kept; the refinement resumes there.
-    assert len(embedded(path, releases["mid"])) == report.forward_passes
+    assert len(embedded(path, releases["mid"])) == passes
     device.rollback()
     refine_all(device)
     assert embedded(path, releases["mid"]) == set(TEXTS)
 
 
-@pytest.mark.parametrize("operation", ["replace", "refine"])
-def test_a_label_learned_meanwhile_counts(device, releases, other, operation):
+@pytest.mark.parametrize("stage", ["commit", "forward"])
+def test_a_label_learned_meanwhile_counts(device, releases, other, stage):
     reports = []
 
     def progress(name, done, total):
         if name == stage and not reports:
             reports.append(other.learn(["good film"], ["1"]))
 
-    if operation == "replace":
-        stage = "commit"
+    if stage == "commit":
         report = device.replace(releases["mid"], Budget(0), progress=progress)
     else:
-        stage = "forward"
         device.replace(releases["mid"], Budget(0))
         report = device.refine(Budget(50), progress=progress)
     assert report.new == "mid" and report.labelled == report.examples == len(TEXTS) + 1
@@ -224,36 +220,33 @@ def test_threads_that_open_the_same_slot_do_not_wait_for_each_other(path, releas
     device.close()
 
 
-def test_threads_learn_predict_and_roll_back_concurrently(path, releases, labels):
-    with Device.open(path) as device:
-        device.replace(releases["mid"], Budget(20))
-        added = [f"{text} again {i}" for i, text in enumerate(TEXTS[:24])]
+def test_threads_learn_predict_and_roll_back_concurrently(device, releases):
+    device.replace(releases["mid"], Budget(20))
+    added = [f"{text} again" for text in TEXTS[:24]]
 
-        def learn(part):
-            for text, label in part:
-                device.learn([text], [label])
+    def learn(texts):
+        for text in texts:
+            device.learn([text], ["1"])
 
-        def predict():
-            for _ in range(60):
-                assert np.isfinite(device.predict_proba(PROBES)).all()
-                assert set(device.predict(PROBES)) <= {"0", "1"}
+    def predict():
+        for _ in range(60):
+            assert set(device.predict(PROBES)) <= {"0", "1"}
 
-        def roll_back():
-            for _ in range(4):
-                device.rollback()
-                time.sleep(0.01)
+    def roll_back():
+        for _ in range(4):
+            device.rollback()
+            time.sleep(0.01)
 
-        rows = list(zip(added, labels[:24], strict=True))
-        learners = [lambda part=rows[i::3]: learn(part) for i in range(3)]
-        actions = [*learners, predict, predict, roll_back, lambda: device.refine(Budget(30))]
-        with ThreadPoolExecutor(len(actions)) as pool:
-            for done in [pool.submit(action) for action in actions]:
-                done.result()
-        assert {row.example for row in device.examples(labelled=True)} == {*TEXTS, *added}
-        # In any order of calls, the active model was fitted to all labels.
-        before = device.predict_proba(PROBES)
-        device.fit()
-        assert np.abs(device.predict_proba(PROBES) - before).mean() < 0.05
+    learners = [lambda part=added[at::3]: learn(part) for at in range(3)]
+    actions = [*learners, predict, predict, roll_back, lambda: device.refine(Budget(30))]
+    with ThreadPoolExecutor(len(actions)) as pool:
+        for done in [pool.submit(action) for action in actions]:
+            done.result()
+    assert {row.example for row in device.examples(labelled=True)} == {*TEXTS, *added}
+    # In any order of calls, the active model was fitted to all labels.
+    before = device.predict_proba(PROBES)
+    device.fit()
+    assert np.abs(device.predict_proba(PROBES) - before).mean() < 0.05
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without forks")
@@ -296,15 +289,12 @@ def test_one_of_several_concurrent_creations_succeeds(tmp_path, releases):
         try:
             Device.create(tmp_path / "device", releases["old"]).close()
         except DeviceError as error:
-            return str(error)
+            return "not empty" in str(error)
         return None
 
     with ThreadPoolExecutor(4) as pool:
-        errors = list(pool.map(create, range(4)))
-    assert errors.count(None) == 1
-    assert all("not empty" in error for error in errors if error is not None)
-    with Device.open(tmp_path / "device") as device:
-        assert np.isfinite(device.predict_proba(PROBES)).all()
+        assert sorted(pool.map(create, range(4)), key=bool) == [None, True, True, True]
+    Device.open(tmp_path / "device").close()
 
 
 # Deleted files
@@ -313,7 +303,7 @@ def test_one_of_several_concurrent_creations_succeeds(tmp_path, releases):
 @pytest.mark.parametrize("operation", ["predict", "learn", "status"])
 def test_a_call_notices_the_deletion_of_its_release(device, path, releases, monkeypatch, operation):
     """Two replacements happen between reading the active slot and opening its file."""
-    examples, deleted = {row.example for row in device.examples()}, []
+    deleted = []
     file = path / "bundles" / f"{Bundle.open(releases['mid']).digest}.fala"
     method = "verified" if operation == "status" else "backbone"
     original = getattr(Bundle, method)
@@ -321,23 +311,18 @@ def test_a_call_notices_the_deletion_of_its_release(device, path, releases, monk
     def delete_release(read, *arguments, **options):
         if not deleted and file in (getattr(read, "path", None), read):
             deleted.append("mid")
-            writer.replace(releases["new"], Budget(0))
-            writer.replace(releases["old"], Budget(0))
+            device.replace(releases["new"], Budget(0))
+            device.replace(releases["old"], Budget(0))
             assert not file.exists()
         return original(read, *arguments, **options)
 
-    with Device.open(path) as reader, Device.open(path) as writer:
+    with Device.open(path) as reader:
         reader.predict(PROBES)
         device.replace(releases["mid"], Budget(20))
         device.confirm()  # a release on trial reads its files for probes
-        assert writer.status().release == "mid"
         monkeypatch.setattr(loaded, "_shared", type(loaded._shared)())  # as in another process
         monkeypatch.setattr(Bundle, method, delete_release)
-        if operation == "status":
-            assert reader.status().release == "old"
-        else:
-            arguments = {"predict": (PROBES,), "learn": (["good film"], ["1"])}
-            getattr(reader, operation)(*arguments[operation])
+        arguments = {"predict": (PROBES,), "learn": (["good film"], ["1"]), "status": ()}
+        getattr(reader, operation)(*arguments[operation])
         assert deleted == ["mid"] and reader.status().release == "old"
-        assert np.isfinite(reader.predict_proba(PROBES)).all()
-        assert examples <= {row.example for row in reader.examples()}
+        assert len([*reader.examples()]) == len(TEXTS) + (operation == "learn")
