@@ -127,7 +127,7 @@ def test_a_folder_is_locked_while_another_process_trains(whole, tmp_path):
     (half,) = work.glob("checkpoint-*")
     try:
         for resume in (False, True):
-            with pytest.raises(ExportError, match="another process is training in it; wait"):
+            with pytest.raises(ExportError, match="another process is working in it; wait"):
                 kill_training.train(work, resume=resume)
         assert half.is_dir() and holder.poll() is None
     finally:

@@ -142,13 +142,13 @@ def test_no_package_imports_a_study():
 
 
 def test_importing_a_package_loads_no_heavy_library():
-    """Names load at their first use; fitted heads, bridges and the walk need NumPy alone."""
+    """Names load at their first use; heads, bridges, the walk and word vectors need NumPy alone."""
     code = """
 import sys, fala_export, fala_sim
 print(*sys.modules)
 fala_export.fit_head, fala_export.fit_bridge, fala_export.load_rows, fala_sim.sample_release
 fala_export.write_head, fala_export.write_words
-import fala_sim.playground.command
+import fala_sim.playground.command, fala_export.release.pipeline
 print(*sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

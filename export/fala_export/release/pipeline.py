@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,13 +20,10 @@ from fala.bundle.signature import signature_file
 from fala.bundle.writing import write_bundle
 from fala_export.base.checks import check_settings
 from fala_export.base.errors import ExportError
-from fala_export.base.files import digest_of_file, megabytes, writing
+from fala_export.base.files import digest_of_file, locked_work, megabytes, writing
 from fala_export.bundle.admit import write_admitted
-from fala_export.bundle.backbone import check_disk, export_encoder
 from fala_export.bundle.writing import write_again
 from fala_export.embedding import Embedder, open_earlier
-from fala_export.models.encoder import Encoder
-from fala_export.models.load import load
 from fala_export.people.division import checked_public_rows
 from fala_export.recipe.file import BackboneTable, Recipe, VectorsTable
 from fala_export.recipe.record import EVERY_ROW
@@ -39,11 +36,11 @@ from fala_export.release.steps import ReleaseSteps, code_digest
 from fala_export.rows.data_set import check_devices
 from fala_export.rows.row_files import data_set, divided_rows, undivided_rows
 from fala_export.rows.table import Rows
-from fala_export.training.checkpoints import locked_work
-from fala_export.training.global_model import train
 from fala_export.training.release import write_head
-from fala_export.training.saving import export_learned
 from fala_export.vectors.word_vectors import export_word_vectors
+
+if TYPE_CHECKING:
+    from fala_export.models.encoder import Encoder
 
 
 class Pipeline:
@@ -151,6 +148,8 @@ class Pipeline:
         if pooling is None and training is not None and self.rows.task == MATCHING:
             pooling = "own"
         seed = 0 if training is None else training.seed
+        from fala_export.models.load import load
+
         return load(table.model, pooling, table.export, seed=seed)
 
     def _open_earlier(self, path: Path) -> Bundle:
@@ -236,11 +235,16 @@ class Pipeline:
             files = {name: source.read(name) for name in source.manifest.files}
             write_bundle(out, manifest, files)
             return {"bundle": str(out), "name": recipe.name, "precision": manifest.precision}
+        from fala_export.bundle.backbone import export_encoder
+        from fala_export.training.saving import export_learned
+
         if recipe.data is None:
             return export_encoder(source, out, recipe.export)
         return export_learned(source, self.rows, out, recipe.export)
 
     def _train(self, settings: TrainingSettings, out: Path) -> Mapping[str, Any]:
+        from fala_export.training.global_model import train
+
         table, checkpoints = self.recipe.source, self._work / f"training-{out.stem}"
         with temporary_folder() as folder:
             source: Encoder | Bundle
@@ -289,6 +293,8 @@ class Pipeline:
         """Load the recipe's model, whose bundles fit the disks, or open its bundle."""
         source = self.load(table)
         if not isinstance(source, Bundle):
+            from fala_export.bundle.backbone import check_disk
+
             check_disk(source, self.recipe.export, self._work, self._out.parent)
         return source
 
@@ -343,7 +349,7 @@ def build_release(
     """
     pipeline = Pipeline(recipe, out, work)
     deliveries = _deliveries(recipe, finished=pipeline.steps[-1].is_done(), republish=republish)
-    with locked_work(work, first=True):
+    with locked_work(work):
         summary: dict[str, Any] = {"bundle": str(out)}
         for number, step in enumerate(pipeline.steps, start=1):
             note = ", already done" if step.is_done() else ""

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
 from transformers import TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import get_last_checkpoint
@@ -18,7 +16,6 @@ from fala_export.base.errors import ExportError
 from fala_export.base.files import digest_of_file
 
 _RECIPE = "recipe.json"
-_LOCK = ".lock"
 _DIGEST = "digest"
 _SHARED = ("model.safetensors", "optimizer.pt", "scheduler.pt", TRAINER_STATE_NAME)
 
@@ -48,39 +45,6 @@ def seal(checkpoint: Path) -> None:
 def _digest_of(checkpoint: Path) -> str:
     """Return the digest of what a training's processes share; each has its own random state."""
     return " ".join(digest_of_file(checkpoint / name) for name in _SHARED)
-
-
-@contextmanager
-def locked_work(folder: Path, first: bool) -> Iterator[None]:
-    """Lock a work folder against other trainings; a kill releases the lock.
-
-    Another training would regard a checkpoint that is being written as interrupted, and remove it.
-
-    Args:
-        folder: The work folder, which is created if it does not exist.
-        first: Whether this is the first of the processes that train together; only the first locks.
-
-    Raises:
-        ExportError: Another training holds the lock, or the folder cannot be written.
-    """
-    if not first:
-        yield
-        return
-    lock = FileLock(folder / _LOCK, timeout=0)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except Timeout as error:
-        raise ExportError(
-            f"{folder}: another process is training in it; wait until it has ended, or use "
-            "another folder"
-        ) from error
-    except OSError as error:
-        raise _unusable(folder, error) from error
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def open_work(folder: Path, recipe: Mapping[str, Any], resume: bool) -> Path | None:

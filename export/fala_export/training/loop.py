@@ -39,6 +39,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from fala.base.errors import printable
 from fala.cli import progress
 from fala_export.base.errors import ExportError
+from fala_export.base.files import locked_work
 from fala_export.base.quiet import first_line
 from fala_export.recipe.training import Best, LoopSettings
 from fala_export.training import checkpoints
@@ -143,7 +144,7 @@ class Training:
         Raises:
             ExportError: The folder cannot be used; see ``checkpoints.open_work``.
         """
-        with checkpoints.locked_work(self.folder, _is_first()):
+        with locked_work(self.folder, first=_is_first()):
             self._open()
 
     def run(
@@ -168,7 +169,7 @@ class Training:
             ExportError: The folder cannot be used (see ``open``) or is full, the training diverges,
                 or memory runs out.
         """
-        with checkpoints.locked_work(self.folder, _is_first()):
+        with locked_work(self.folder, first=_is_first()):
             checkpoint = self._open()
             start = {name: value.clone() for name, value in module.state_dict().items()}
             try:
