@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -127,12 +128,22 @@ def test_a_rollback_to_a_damaged_release_fails(device, tmp_path, releases):
     installed.write_bytes(old.read_bytes()[:-100])
     with pytest.raises(BundleError, match=installed.name):
         device.rollback()
-    with Device.open(tmp_path / "device") as again:
-        np.testing.assert_array_equal(again.predict_proba(PROBES), p)
+    np.testing.assert_array_equal(device.predict_proba(PROBES), p)
     # Another installation of the release repairs it.
     assert device.replace(old).new == "tiny vectors"
     assert installed.read_bytes() == old.read_bytes()
-    device.predict_proba(PROBES)
+
+
+def test_static_embeddings_need_numpy_alone(device, tmp_path, monkeypatch):
+    static = bundles.write_static_release(tmp_path / "static.fala", bundles.make_head()).path
+    for library in ("onnxruntime", "tokenizers"):
+        monkeypatch.setitem(sys.modules, library, None)
+    device.learn(TEXTS, LABELS)
+    report = device.replace(static, Budget(0))  # all texts are encoded at no forward pass
+    assert (report.decision, report.waiting) == ("personal", 0)
+    p = device.predict_proba(PROBES)
+    with Device.open(tmp_path / "device") as again:
+        np.testing.assert_array_equal(again.predict_proba(PROBES), p)
 
 
 def test_other_folders_are_rejected(device, tmp_path, releases):

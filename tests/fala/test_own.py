@@ -39,7 +39,7 @@ def right(device, texts=UNSEEN, truth=None):
     return np.mean(device.predict(texts) == truth)
 
 
-def test_labels_and_an_encoder_make_a_device(tmp_path, device, old, new):
+def test_labels_and_an_encoder_make_a_device(device, old, new):
     assert device.labels == ("fine", "rude") and device.status().release == "WordVectors 100"
     assert right(device) > 0.9
     before = device.predict_proba(UNSEEN)
@@ -80,9 +80,7 @@ def test_tags_are_learned_added_and_carried_over(tmp_path, old, new):
     with Device.create(tmp_path / "tags", tags=["rude"], encoder=old) as device:
         assert device.predict(["A text"]).tolist() == [frozenset()]
         device.learn(LEARNED, rude)
-        before = device.predict_proba(UNSEEN)[:, 0]
         device.add_labels(["sport"])
-        np.testing.assert_allclose(device.predict_proba(UNSEEN)[:, 0], before, atol=1e-4)
         device.learn(LEARNED, both)
         device.replace(encoder=new, budget=Budget(forward_passes=96))
         assert device.labels == ("rude", "sport") and right(device, LEARNED, both) > 0.8
@@ -106,7 +104,6 @@ def test_items_need_a_dimension_alone_and_new_vectors_after_a_replacement(tmp_pa
     old, new = ([Item(str(key), row) for key, row in enumerate(rows)] for rows in (vectors, turned))
     with Device.create(tmp_path / "items", labels=[0, 1], dimension=8) as device:
         device.learn(old, liked)
-        assert right(device, old, liked) > 0.9
     with Device.open(tmp_path / "items") as device:
         assert device.status().release == "vectors 8" and right(device, old, liked) > 0.9
         with pytest.raises(DataError, match="has 3 numbers"):
@@ -150,12 +147,15 @@ class Model:
         raise AttributeError("no texts, please")
 
 
+NAMES = {"labels": ["a", "b"]}
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
         ({}, UsageError, "not none"),
         ({"labels": "ab", "tags": "c"}, UsageError, "not labels= and tags="),
-        ({"labels": ["a", "b"], "trust": bytes(32)}, UsageError, "trust= is the key of a vendor"),
+        ({**NAMES, "trust": bytes(32)}, UsageError, "trust= is the key of a vendor"),
         ({"labels": ["a"]}, DataError, "two or more names or integers, not 1"),
         ({"labels": ["a", "a"]}, DataError, "distinct"),
         ({"labels": ["a", 1]}, DataError, "all names or all integers"),
@@ -164,31 +164,22 @@ class Model:
         ({"tags": []}, DataError, "tags must be 1 to"),
         ({"ratings": (5, 1)}, DataError, "the lowest and the highest"),
         ({"ratings": (1, float("nan"))}, DataError, "the lowest and the highest"),
-        ({"labels": ["a", "b"], "encoder": None}, DataError, "pass encoder=.*or dimension="),
-        ({"labels": ["a", "b"], "encoder": Model()}, DataError, "like model.encode"),
-        ({"labels": ["a", "b"], "encoder": {" ": len}}, DataError, "an encoder's name"),
-        ({"labels": ["a", "b"], "dimension": 0}, DataError, "dimension must be"),
-        ({"labels": ["a", "b"], "encoder": {"x": len, "y": len}}, DataError, "2 functions"),
+        ({**NAMES, "encoder": None}, DataError, "pass encoder=.*or dimension="),
+        ({**NAMES, "encoder": Model()}, DataError, "like model.encode"),
+        ({**NAMES, "encoder": {" ": len}}, DataError, "an encoder's name"),
+        ({**NAMES, "dimension": 0}, DataError, "dimension must be"),
+        ({**NAMES, "encoder": {"x": len, "y": len}}, DataError, "2 functions"),
+        ({**NAMES, "encoder": lambda texts: np.ones(len(texts))}, EncoderError,
+         r"shape \(11,\) for 11 inputs; \(11, d\)"),
+        ({**NAMES, "encoder": lambda texts: np.ones((1, 4))}, EncoderError, r"shape \(1, 4\)"),
+        ({**NAMES, "encoder": lambda texts: np.random.default_rng().normal(size=(len(texts), 9))},
+         EncoderError, "deterministic"),
+        ({**NAMES, "encoder": lambda texts: np.eye(len(texts))}, EncoderError, "in their order"),
     ],
-)
+)  # fmt: skip
 def test_arguments_that_do_not_make_a_device_are_refused(tmp_path, arguments, error, message):
     with pytest.raises(error, match=message):
         Device.create(tmp_path / "device", **{"encoder": Model().encode, **arguments})
-    assert not (tmp_path / "device").exists()
-
-
-@pytest.mark.parametrize(
-    ("encoder", "message"),
-    [
-        (lambda inputs: np.ones(len(inputs)), r"shape \(11,\) for 11 inputs; \(11, d\)"),
-        (lambda inputs: np.ones((1, 4)), r"shape \(1, 4\)"),
-        (lambda inputs: np.random.default_rng().normal(size=(len(inputs), 9)), "deterministic"),
-        (lambda inputs: np.eye(len(inputs)), "in their order"),
-    ],
-)
-def test_a_function_that_is_no_encoder_is_refused(tmp_path, encoder, message):
-    with pytest.raises(EncoderError, match=message):
-        Device.create(tmp_path / "device", labels=["a", "b"], encoder=encoder)
     assert not (tmp_path / "device").exists()
 
 
@@ -331,16 +322,21 @@ def test_a_damaged_folder_is_repaired_without_a_vendor(tmp_path, old, new):
         assert device.predict(UNSEEN)[rude].mean() > 5 > device.predict(UNSEEN)[~rude].mean()
 
 
-def test_a_process_asks_an_encoder_once_for_its_probes(tmp_path, old):
-    asked = []
-
+def test_an_encoder_is_asked_for_its_probes_once_per_process_and_at_each_opening_on_trial(tmp_path):
     def encode(texts):
         asked.extend(texts)
-        return old(texts)
+        return [[len(text), 1.0] for text in texts]
 
-    Device.create(tmp_path / "device", labels=[0, 1], encoder={"words": encode}).close()
-    asked.clear()
-    for _ in range(2):
-        with Device.open(tmp_path / "device", encoder=encode) as device:
+    def asked_for_a_prediction(**encoders):
+        asked.clear()
+        with Device.open(tmp_path / "device", encoder=encoders) as device:
             device.predict(["A text"])
-    assert asked == ["A text", "A text"]
+        return len(asked)
+
+    asked = []
+    with Device.create(tmp_path / "device", labels=[0, 1], encoder={"first": encode}) as device:
+        device.learn(["a", "bb"], [0, 1])
+    assert [asked_for_a_prediction(first=encode) for _ in range(2)] == [1, 1]
+    with Device.open(tmp_path / "device", encoder={"first": encode}) as device:
+        device.replace(encoder={"second": encode})
+    assert min(asked_for_a_prediction(first=encode, second=encode) for _ in range(2)) > 1

@@ -158,21 +158,6 @@ def test_a_process_remembers_which_files_have_passed(replaced, encoded):
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_an_encoder_of_the_app_is_probed_whenever_it_is_opened(tmp_path):
-    def encode(texts):
-        calls.append(texts)
-        return [[len(text), 1.0] for text in texts]
-
-    path, calls = tmp_path / "own", []
-    with Device.create(path, labels=["no", "yes"], encoder={"1": encode}) as device:
-        device.learn(["a", "bb"], ["no", "yes"])
-        device.replace(encoder={"2": encode})
-    for _ in range(2):
-        with Device.open(path, encoder={"1": encode, "2": encode}) as device:
-            device.predict(["text"])
-            assert device.status().on_trial and calls[-2:] == [["text"], ["text"]]
-
-
 @pytest.mark.parametrize("operation", ["predict", "learn"])
 def test_a_failing_release_falls_back_in_the_same_call(replaced, before, monkeypatch, operation):
     original = OnnxEncoder.encode
