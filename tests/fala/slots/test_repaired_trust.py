@@ -25,7 +25,7 @@ def trusting(tmp_path, releases, labels):
     sign_file(tmp_path / "old.fala", tmp_path / "key.pem")
     key = tmp_path / "key.pub"
     with Device.create(tmp_path / "device", tmp_path / "old.fala", trust=key) as device:
-        device.learn(TEXTS, labels)
+        device.learn(TEXTS[:30], labels[:30])
     return tmp_path / "device", key
 
 
@@ -65,10 +65,11 @@ def test_no_repair_drops_the_trusted_key(trusting, releases, lost):
     LOST[lost](folder)
     assert any("which key" in line for line in Device.examine(folder).actions)
     before = (folder / "store.sqlite3").read_bytes()
-    with pytest.raises(DeviceError, match="pass the vendor's key"):
-        Device.repair(folder)
-    with pytest.raises(DeviceError, match="pass the vendor's key"):
-        Device.repair(folder, releases["new"])
+    for further in ([], [releases["new"]]):
+        with pytest.raises(DeviceError, match="pass the vendor's key"):
+            Device.repair(folder, *further)
+    with pytest.raises(DeviceError, match="damaged"), Device.open(folder) as device:
+        device.replace(releases["new"])
     assert (folder / "store.sqlite3").read_bytes() == before
     copy = shutil.copytree(folder, folder.with_name("copy"))
     release = folder.with_name("old.fala")
@@ -77,13 +78,6 @@ def test_no_repair_drops_the_trusted_key(trusting, releases, lost):
     assert Device.repair(copy, release, unsigned=True).whole
     with Device.open(copy) as device:
         assert device.replace(releases["new"]).new == "new"
-
-
-def test_without_its_row_a_device_installs_nothing(trusting, releases):
-    folder, _ = trusting
-    unchecked(folder, "DELETE FROM device")
-    with pytest.raises(DeviceError, match="damaged"), Device.open(folder) as device:
-        device.replace(releases["new"])
 
 
 def test_a_key_that_can_be_read_stays(trusting, releases):
@@ -95,26 +89,35 @@ def test_a_key_that_can_be_read_stays(trusting, releases):
     assert requires_signatures(folder, releases["new"])
 
 
+def test_a_release_of_a_repair_is_admitted_as_any_other(trusting, releases):
+    folder, _ = trusting
+    (bundle,) = (folder / "bundles").iterdir()
+    bundle.write_bytes(b"no bundle")
+    with pytest.raises(BundleSignatureError, match="not signed"):
+        Device.repair(folder, releases["new"])
+    assert Device.repair(folder, folder.with_name("old.fala")).active == "old"
+    assert requires_signatures(folder, releases["new"])
+
+
 def test_an_encrypted_store_takes_no_key_that_was_edited(trusting, releases, labels):
     """Its own record alone counts, whatever else was edited."""
     folder, trust = trusting
-    copies = [folder.with_name("first"), folder.with_name("second")]
-    for copy, wanted in zip(copies, (trust, None), strict=True):
-        release = folder.with_name("old.fala")
-        with Device.create(copy, release, trust=wanted, key=lambda: KEY) as device:
-            device.learn(TEXTS, labels)
-    ((foreign,),) = sql(copies[1], "SELECT trust FROM device")
-    first = shutil.copytree(copies[0], folder.with_name("edited"))
-    unchecked(copies[0], "UPDATE device SET trial_slot = 'a'", "DELETE FROM digests")
-    assert Device.repair(copies[0], key=lambda: KEY).whole
-    with Device.open(copies[0], key=lambda: KEY) as device:
+    release, copies = folder.with_name("old.fala"), {}
+    for name, wanted in (("first", trust), ("second", None)):
+        copies[name] = folder.with_name(name)
+        Device.create(copies[name], release, trust=wanted, key=lambda: KEY).close()
+    ((foreign,),) = sql(copies["second"], "SELECT trust FROM device")
+    edited = shutil.copytree(copies["first"], folder.with_name("edited"))
+    unchecked(copies["first"], "UPDATE device SET trial_slot = 'a'", "DELETE FROM digests")
+    assert Device.repair(copies["first"], key=lambda: KEY).whole
+    with Device.open(copies["first"], key=lambda: KEY) as device:
         device.rotate_key(lambda: KEY[::-1])
-    assert requires_signatures(copies[0], releases["new"], key=lambda: KEY[::-1])
-    sql(first, "UPDATE device SET trust = ?", foreign)
+    assert requires_signatures(copies["first"], releases["new"], key=lambda: KEY[::-1])
+    sql(edited, "UPDATE device SET trust = ?", foreign)
     with pytest.raises(DeviceError, match="pass the vendor's key"):
-        Device.repair(first, key=lambda: KEY)
-    assert Device.repair(first, trust=trust, key=lambda: KEY).whole
-    assert requires_signatures(first, releases["new"], key=lambda: KEY)
+        Device.repair(edited, key=lambda: KEY)
+    assert Device.repair(edited, trust=trust, key=lambda: KEY).whole
+    assert requires_signatures(edited, releases["new"], key=lambda: KEY)
 
 
 def test_a_device_without_a_vendor_has_no_key_to_lose(tmp_path):
