@@ -76,6 +76,7 @@ def test_mistakes_end_in_one_line(arguments, status, message):
         (("device", "docter"), "doctor"),
         (("replace", "--old", "glove", "--new", "bertt"), "bert"),
         (("sim", "table", "headlin"), "headline"),
+        (("sim", "table", "99"), None),
         (("sim", "data", "get", "multipcio"), "multipico"),
         (("device", "update", "a", "b", "--root", "c", "--accept", "alwys"), "always"),
     ],
@@ -84,11 +85,8 @@ def test_a_mistyped_name_gets_a_suggestion(arguments, suggested):
     if arguments[:2] == ("sim", "data"):
         pytest.importorskip("pooch")
     errors = PROGRAM.run(*arguments).stderr
-    assert "Did you mean" in errors and repr(suggested) in errors
-
-
-def test_an_unknown_name_gets_no_suggestion():
-    assert "Did you mean" not in PROGRAM.run("sim", "table", "99").stderr
+    assert ("Did you mean" in errors) == (suggested is not None)
+    assert suggested is None or repr(suggested) in errors
 
 
 def test_completions_are_commands_and_names():
@@ -147,21 +145,20 @@ def test_a_program_that_is_not_installed_is_reported_in_one_line(program, monkey
     assert errors.startswith(f"{program}: '{program}' is not installed: ")
 
 
-@pytest.mark.parametrize("encoding", ["cp1252", "cp437", "ascii", "utf-8"])
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii", "utf-8"])
 @pytest.mark.parametrize("start", ["main()", "device()"])
 def test_what_the_terminal_cannot_show_is_replaced(tmp_path, encoding, start):
-    folders = ["Bo\u017cena", "\u653b\u51fb"]
+    folder = "Bo\u017cena \u653b\u51fb"
+    (tmp_path / folder).mkdir()
     code = f"import fala_command; fala_command.{start}"
-    words = ["device"] * (start == "main()") + ["releases"]
-    for folder in folders:
-        (tmp_path / folder).mkdir()
-        done = subprocess.run(
-            [sys.executable, "-c", code, *words, folder], capture_output=True, cwd=tmp_path,
-            env={**os.environ, "PYTHONIOENCODING": encoding},
-        )  # fmt: skip
-        assert (done.returncode, done.stderr) == (0, b"")
-        shown = folder.encode("utf-8" if encoding == "ascii" else encoding, "replace")
-        assert done.stdout.decode("latin-1").endswith(": no release\n") and shown in done.stdout
+    words = ["device"] * (start == "main()") + ["releases", folder]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, cwd=tmp_path,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, b"")
+    shown = folder.encode("utf-8" if encoding == "ascii" else encoding, "replace")
+    assert done.stdout.decode("latin-1").endswith(": no release\n") and shown in done.stdout
 
 
 def test_a_ctrl_c_that_python_drops_in_a_callback_ends_the_command():

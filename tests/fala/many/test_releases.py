@@ -30,10 +30,8 @@ def create(tmp_path, shared):
 
 
 @pytest.fixture(scope="module")
-def transformers(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("transformers")
-    write_releases(folder)
-    return {name: folder / f"{name}.fala" for name in ("glove", "bert")}
+def transformer(tmp_path_factory):
+    return write_releases(tmp_path_factory.mktemp("transformers"))["bert"]
 
 
 def digest(release):
@@ -80,15 +78,13 @@ def test_a_device_is_opened_without_the_folder(tmp_path, releases, shared, creat
 def test_a_used_release_is_not_deleted(releases, shared, create):
     old, mid, new = map(digest, (releases["old"], releases["mid"], releases["new"]))
     with create("a", releases["old"]) as device:
-        with pytest.raises(fala.ReleaseInUseError, match="is used by 1 device"):
-            shared.remove(old)
         device.replace(releases["mid"], Budget(0))
         for each in (old, mid):  # the device can go back to the first
-            with pytest.raises(fala.ReleaseInUseError):
+            with pytest.raises(fala.ReleaseInUseError, match="is used by 1 device"):
                 shared.remove(each)
         device.replace(releases["new"], Budget(0))
         shared.remove(old)
-        assert sorted(shared) == sorted([mid, new]) and old not in shared
+        assert sorted(shared) == sorted([mid, new])
         device.rollback()
         device.predict(PROBES)
         device.erase()
@@ -148,9 +144,6 @@ def test_a_device_gets_its_file_again(tmp_path, releases, shared, create, found)
         file.mkdir()
     elif found != "missing":
         file.write_bytes(releases["old"].read_bytes() if found == "a copy" else b"no bundle")
-    if found != "a copy":
-        with pytest.raises(fala.BundleError, match="doctor"):
-            Device.open(tmp_path / "a")
     with Device.open(tmp_path / "a", releases=shared) as device:
         assert same(state(device), before)
     assert shared.devices(digest(releases["old"])) == 1
@@ -159,10 +152,8 @@ def test_a_device_gets_its_file_again(tmp_path, releases, shared, create, found)
 def test_a_damaged_release_is_replaced_for_all(tmp_path, releases, shared, create):
     for user in "ab":
         create(user, releases["old"]).close()
-    kept = shared.path / f"{digest(releases['old'])}.fala"
-    content = bytearray(kept.read_bytes())
-    content[-2000:-1000] = bytes(1000)
-    kept.write_bytes(content)  # in place: it is the file of all
+    # In place, because it is the file of all.
+    (shared.path / f"{digest(releases['old'])}.fala").write_bytes(b"no bundle")
     for user in "ab":
         with pytest.raises(fala.BundleError):
             Device.open(tmp_path / user).predict(PROBES)
@@ -215,36 +206,28 @@ def test_a_creation_or_replacement_that_is_killed_leaves_no_reference_without_it
         shared = Releases(folder / "releases")
         with Device.open(folder / "a", releases=shared) as device:
             device.replace(releases["mid"], Budget(0))
-        with Device.create(folder / "b", releases["mid"], releases=shared) as device:
-            device.learn(TEXTS[:4], ["1", "0", "1", "0"])
+        Device.create(folder / "b", releases["mid"], releases=shared).close()
 
-    cuts = PowerCuts(work, base)
-    kinds = {"link", "rename", "delete", "create"}
-    numbers = [
-        number for number, each in enumerate(cuts.course().operations, 1) if each.kind in kinds
-    ]
+    cuts = PowerCuts(work, base, scratch=tmp_path)
     # One of them shares the release of a copied folder again.
     assert sum(each.kind == "link" for each in cuts.course().operations) == 3
-    for number in numbers:
-        with cuts.copy() as folder:
-            cuts.cut(folder, number, "lost")
-            shared = Releases(folder / "releases")
-            with Device.open(folder / "a", releases=shared) as device:
-                assert len(list(device.examples())) == 20
-                device.predict(PROBES)
-                used = {each for (each,) in sql(folder / "a", "SELECT bundle FROM slots")}
-                # What was left over is deleted when the device is opened.
-                assert {file.stem for file in (folder / "a" / "bundles").iterdir()} == used
-            if not (folder / "b" / "bundles").exists():
-                work(folder, None)
-                assert not list(folder.rglob("*.part"))
+    for cut in cuts.at_operations({"link", "rename", "delete", "create"}, unsynced="lost"):
+        shared = Releases(cut.folder / "releases")
+        with Device.open(cut.folder / "a", releases=shared) as device:
+            assert len(list(device.examples())) == 20
+            device.predict(PROBES)
+            used = {each for (each,) in sql(cut.folder / "a", "SELECT bundle FROM slots")}
+            # What was left over is deleted when the device is opened.
+            assert {file.stem for file in (cut.folder / "a" / "bundles").iterdir()} == used
+        if not (cut.folder / "b" / "bundles").exists():
+            work(cut.folder, None)
+            assert not list(cut.folder.rglob("*.part"))
 
 
 def test_processes_and_threads_that_share_releases_at_once(tmp_path, releases):
     def create(user):
-        with Device.create(
-            tmp_path / f"{user}", releases["old"], releases=Releases(tmp_path / "releases")
-        ) as device:
+        shared = Releases(tmp_path / "releases")
+        with Device.create(tmp_path / f"{user}", releases["old"], releases=shared) as device:
             device.predict(PROBES)
 
     def many(first):
@@ -258,16 +241,15 @@ def test_processes_and_threads_that_share_releases_at_once(tmp_path, releases):
     for process in processes:
         process.join()
         assert process.exitcode == 0
-    shared = Releases(tmp_path / "releases")
-    assert shared.devices(digest(releases["old"])) == 24
+    assert Releases(tmp_path / "releases").devices(digest(releases["old"])) == 24
 
 
 # One backbone a process
 
 
-def test_devices_of_a_release_have_one_backbone(tmp_path, transformers, create):
-    devices = [create(user, transformers["bert"]) for user in range(3)]
-    devices.append(Device.create(tmp_path / "copy", transformers["bert"]))
+def test_devices_of_a_release_have_one_backbone(tmp_path, transformer, create):
+    devices = [create(user, transformer) for user in range(3)]
+    devices.append(Device.create(tmp_path / "copy", transformer))
     devices[0].learn(TEXTS[:8], [*devices[0].labels] * 4)
     values = devices[1].predict_proba(PROBES).tolist()
     with ThreadPoolExecutor(4) as pool:  # its threads share it, too
@@ -276,21 +258,19 @@ def test_devices_of_a_release_have_one_backbone(tmp_path, transformers, create):
     gc.disable()  # nothing waits for it
     try:
         for device in devices:
-            assert is_loaded(transformers["bert"])
+            assert is_loaded(transformer)
             device.close()
-        assert not is_loaded(transformers["bert"])
-        with pytest.raises(fala.DeviceError, match="closed"):
-            devices[0].predict(PROBES)
+        assert not is_loaded(transformer)
         del device, devices
     finally:
         gc.enable()
 
 
 def test_a_backbone_is_loaded_once_by_threads_that_open_devices_at_once(
-    tmp_path, transformers, create, monkeypatch
+    tmp_path, transformer, create, monkeypatch
 ):
     for user in range(4):
-        create(user, transformers["bert"]).close()
+        create(user, transformer).close()
     loads, original, start = [], Bundle.backbone, threading.Barrier(4)
 
     def predict(user):
@@ -309,20 +289,20 @@ def test_a_backbone_is_loaded_once_by_threads_that_open_devices_at_once(
     assert len(loads) == 1
 
 
-def test_a_backbone_that_the_app_keeps_stays_loaded(transformers, shared, create):
-    kept = shared.backbone(shared.add(transformers["bert"]).digest)
-    with create("a", transformers["bert"]) as device:
+def test_a_backbone_that_the_app_keeps_stays_loaded(transformer, shared, create):
+    kept = shared.backbone(shared.add(transformer).digest)
+    with create("a", transformer) as device:
         device.predict(PROBES)
-    assert is_loaded(transformers["bert"]) and len(kept.encode(PROBES)) == len(PROBES)
+    assert is_loaded(transformer) and len(kept.encode(PROBES)) == len(PROBES)
     del kept
-    assert not is_loaded(transformers["bert"])
+    assert not is_loaded(transformer)
 
 
-def test_a_changed_file_is_noticed_although_the_release_is_open(tmp_path, transformers, create):
-    with create("a", transformers["bert"]) as device:
+def test_a_changed_file_is_noticed_although_the_release_is_open(tmp_path, transformer, create):
+    with create("a", transformer) as device:
         device.predict(PROBES)
-        Device.create(tmp_path / "copy", transformers["bert"]).close()
-        file = file_of(tmp_path / "copy", transformers["bert"])
+        Device.create(tmp_path / "copy", transformer).close()
+        file = file_of(tmp_path / "copy", transformer)
         content = bytearray(file.read_bytes())
         content[len(content) // 2] ^= 1
         file.write_bytes(content)

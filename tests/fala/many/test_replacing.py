@@ -26,8 +26,6 @@ from fala_export import write_release
 from fala_sim.engine import open_engine, spread
 
 USERS = ("ann", "bob", "cat", "dan")
-#: Ray comes with the extra [cluster].
-ENGINES = ("local", "ray")
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +38,25 @@ def learned_users(tmp_path_factory, releases, labels):
             chosen = slice(10 * number, 10 * number + 60)
             device.learn(TEXTS[chosen], labels[chosen])
     return folder
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory, learned_users, releases):
+    """Return a function that compares users with those who were replaced each by itself."""
+    folder = shutil.copytree(learned_users, tmp_path_factory.mktemp("reference") / "all")
+    states = {}
+    for user in USERS:
+        with Device.open(folder / "users" / user) as device:
+            device.replace(releases["mid"], Budget(20))
+            states[user] = state(device)
+
+    def compare(folders):
+        for folder in folders:
+            with Device.open(folder) as device:
+                for values, expected in zip(state(device), states[folder.name], strict=True):
+                    np.testing.assert_allclose(values, expected, atol=1e-5)
+
+    return compare
 
 
 @pytest.fixture
@@ -55,18 +72,6 @@ def shared(tmp_path, users):
     return Releases(tmp_path / "all/releases")
 
 
-@pytest.fixture(scope="module")
-def reference(tmp_path_factory, learned_users, releases):
-    """Return the users' states after ``Device.replace``, each by itself."""
-    folder = shutil.copytree(learned_users, tmp_path_factory.mktemp("reference") / "all")
-    states = {}
-    for user in USERS:
-        with Device.open(folder / "users" / user) as device:
-            device.replace(releases["mid"], Budget(20))
-            states[user] = state(device)
-    return states
-
-
 def active(folders):
     """Return the names of the active releases."""
     names = []
@@ -76,26 +81,19 @@ def active(folders):
     return names
 
 
-def assert_as_reference(folders, reference):
-    for folder in folders:
-        with Device.open(folder) as device:
-            for values, expected in zip(state(device), reference[folder.name], strict=True):
-                np.testing.assert_allclose(values, expected, atol=1e-5)
-
-
 @pytest.mark.parametrize(
-    "workers",
-    [1, 2, "threads", *(pytest.param(name, marks=pytest.mark.thorough) for name in ENGINES)],
+    "workers", [1, 2, "threads", pytest.param("ray", marks=pytest.mark.thorough)]
 )
 def test_every_user_gets_the_model_of_a_replacement_alone(
-    users, shared, releases, reference, workers
+    users, shared, releases, reference, workers, monkeypatch
 ):
-    if workers == "threads":
+    if workers == 2:
+        monkeypatch.delenv(FORBIDDEN)
+    elif workers == "threads":
         workers = ThreadPoolExecutor(1).map
-    elif workers in ENGINES:
-        if workers == "ray":
-            pytest.importorskip("ray")
-        workers = spread(open_engine(workers, jobs=2, address=None))
+    elif workers == "ray":  # it comes with the extra [cluster]
+        pytest.importorskip("ray")
+        workers = spread(open_engine("ray", jobs=2, address=None))
     seen = []
     result = replace_all(
         iter(users), releases["mid"], releases=shared, budget=Budget(20),
@@ -107,7 +105,7 @@ def test_every_user_gets_the_model_of_a_replacement_alone(
     assert result.new == "mid" and result.seconds > 0 and result.not_reached == 0
     assert result.forward_passes + result.shared == 80
     assert seen == [("devices", count, 4) for count in range(5)]
-    assert_as_reference(users, reference)
+    reference(users)
     # The release is on the disk once.
     assert [shared.devices(digest) for digest in shared] == [4, 4]
 
@@ -131,7 +129,6 @@ def test_a_second_call_does_nothing_and_a_larger_budget_goes_on(users, shared, r
     result = replaced(15)
     assert (result.refined, result.forward_passes + result.shared) == (4, 60)
     assert replaced(15).already == 4
-    assert {len(embedded(folder, releases["mid"])) for folder in users} == {15}
 
 
 def test_a_device_that_went_back_or_would_be_worse_keeps_its_release(users, releases, tmp_path):
@@ -152,8 +149,7 @@ def test_a_user_that_fails_is_listed_and_does_not_stop_the_others(users, release
     ann, bob, cat, dan = users
     (bob / "store.sqlite3").write_bytes(b"no database" * 1_000)
     shutil.rmtree(cat)
-    (tmp_path / "other").mkdir()
-    other = write_releases(tmp_path / "other", labels=("a", "b", "c"), bridges=False)
+    other = write_releases(tmp_path, labels=("a", "b", "c"), bridges=False)
     shutil.rmtree(dan)
     Device.create(dan, other["old"]).close()
     ended = run("replace-all", ann.parent, releases["mid"], "--budget", "0", "--jobs", "1")
@@ -171,15 +167,15 @@ def test_a_user_that_fails_is_listed_and_does_not_stop_the_others(users, release
 
 
 def test_each_user_may_have_a_key(tmp_path, releases):
-    keys = {name: bytes([number]) * 32 for number, name in enumerate("abc")}
-    folders = [tmp_path / name for name in keys]
-    for folder in folders:
-        Device.create(folder, releases["old"], key=lambda name=folder.name: keys[name]).close()
-    found = {"a": keys["a"], "b": keys["a"]}  # a wrong one, and none
-    result = replace_all(folders, releases["mid"], key=lambda path: found[path.name], workers=2)
+    keys = {tmp_path / name: bytes([number]) * 32 for number, name in enumerate("abc")}
+    for folder, key in keys.items():
+        Device.create(folder, releases["old"], key=lambda key=key: key).close()
+    right, wrong, none = keys
+    found = {right: keys[right], wrong: keys[right]}
+    result = replace_all([*keys], releases["mid"], key=lambda path: found[path], workers=2)
     assert result.replaced == 1
     assert {failure.path: failure.error for failure in result.failures} == {
-        str(folders[1]): "DeviceError", str(folders[2]): "KeyError",
+        str(wrong): "DeviceError", str(none): "KeyError",
     }  # fmt: skip
 
 
@@ -251,18 +247,17 @@ def test_an_active_user_is_served_and_keeps_what_is_learned_meanwhile(
         labels = {row.example: row.label for row in device.examples()}
         assert device.status().release == "mid" and {labels[text] for text in learned} == {"1"}
         assert len(labels) == 80
-    assert_as_reference(users[1:], reference)
+    reference(users[1:])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_command_that_was_ended_is_finished_by_the_next_call(users, shared, releases, how):
     program = "from fala.cli.device import command; command(prog_name='fala-device')"
+    options = ("--jobs", "2", "--budget", "40")
     running = subprocess.Popen(
-        [
-            sys.executable, "-c", program, "replace-all", users[0].parent, releases["mid"],
-            "--jobs", "2", "--budget", "40",
-        ],
+        [sys.executable, "-c", program, "replace-all", users[0].parent, releases["mid"], *options],
+        env={name: value for name, value in os.environ.items() if name != FORBIDDEN},
         stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     while running.poll() is None and "mid" not in active(users[:1]):

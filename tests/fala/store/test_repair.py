@@ -11,7 +11,7 @@ from contextlib import closing
 import pytest
 
 from bridged import TEXTS
-from devices import closest, same, sql, state, unchecked
+from devices import closest, everything, sql, unchecked
 from fala import Budget, Device, DeviceError
 from fala.slots.folder import STORE
 from fala.store.store import Store
@@ -31,16 +31,13 @@ def test_a_pipe_instead_of_a_file_is_rejected(folder, name):
             call(folder)
 
 
-def test_a_repair_does_not_change_a_whole_folder(folder, replaced):
-    report = Device.examine(folder)
+def test_a_repair_does_not_change_a_whole_folder(folder):
+    before, report = everything(folder), Device.examine(folder)
     assert report.whole and not report.problems and not report.actions
     assert (report.active, report.aside) == ("mid", None)
     assert (report.examples, report.labelled, report.lost) == (90, 90, 0)
-    before = (folder / STORE).read_bytes()
     assert Device.repair(folder) == report
-    assert (folder / STORE).read_bytes() == before
-    with Device.open(folder) as device:
-        assert same(state(device), replaced[2])
+    assert everything(folder) == before
 
 
 def test_unreadable_rows_affect_no_other_row(folder, replaced):
@@ -102,19 +99,18 @@ def with_page(data, page, content):
     return data[:at] + content + data[at + 4096 :]
 
 
-@pytest.mark.parametrize("damage", ["page", "name", "header", "schema", "version", "fragments"])
-def test_a_damaged_first_page_loses_nothing(folder, replaced, damage):
+@pytest.mark.parametrize(
+    ("start", "content"),
+    [(0, bytes(4096)), (0, bytes(16)), (0, bytes(100)), (2000, b"\xff" * 64), (60, b"\xff" * 4),
+     (100, bytes(64))],
+    ids=["page", "name", "header", "schema", "version", "fragments"],
+)  # fmt: skip
+def test_a_damaged_first_page_loses_nothing(folder, replaced, start, content):
     """The page is the same in all stores, but for the number of pages."""
-    before = [(row.id, row.example, row.label, row.added) for row in examples_of(folder)]
-    file = folder / STORE
-    data = bytearray(file.read_bytes())
-    damages = {
-        "page": (0, bytes(4096)), "name": (0, bytes(16)), "header": (0, bytes(100)),
-        "schema": (2000, b"\xff" * 64), "version": (60, b"\xff" * 4), "fragments": (100, bytes(64)),
-    }  # fmt: skip
-    start, content = damages[damage]
+    before = rows_of(folder)
+    data = bytearray((folder / STORE).read_bytes())
     data[start : start + len(content)] = content
-    file.write_bytes(data)
+    (folder / STORE).write_bytes(data)
     files = sorted(folder.iterdir())
     with pytest.raises(DeviceError, match=r"damaged.*doctor|malformed|not a database"):
         Device.open(folder).close()
@@ -123,27 +119,25 @@ def test_a_damaged_first_page_loses_nothing(folder, replaced, damage):
     report = Device.repair(folder)
     assert (report.whole, report.active, report.lost) == (True, "mid", 0)
     assert (folder / report.aside).read_bytes() == data
-    assert [(row.id, row.example, row.label, row.added) for row in examples_of(folder)] == before
+    assert rows_of(folder) == before
     with Device.open(folder) as device:
         assert closest(device, replaced[2]) < 1e-3
-    assert Device.examine(folder).whole
 
 
-def examples_of(folder):
-    with Device.open(folder) as device:
-        yield from device.examples()
+def rows_of(folder, key=None):
+    with Device.open(folder, key=key) as device:
+        return [(row.id, row.example, row.label, row.added) for row in device.examples()]
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["plain", "encrypted"])
 def long_texts(request, tmp_path_factory, releases):
-    """Make a device with 400 labelled long texts; return its folder, its key, and the rows."""
+    """Make a device with 400 labelled long texts; return its folder and its key."""
     key = (lambda: bytes(32)) if request.param else None
     folder = tmp_path_factory.mktemp("long") / "device"
     long = [f"{number} {TEXTS[number % 90]} " * 20 for number in range(400)]
     with Device.create(folder, releases["old"], key=key) as device:
         device.remember(long, [str(number % 2) for number in range(len(long))])
-        rows = [(row.id, row.example, row.label, row.added) for row in device.examples()]
-    return folder, key, rows
+    return folder, key
 
 
 @pytest.mark.skipif(not has_dbstat(), reason="this SQLite does not tell where tables lie")
@@ -151,22 +145,22 @@ def long_texts(request, tmp_path_factory, releases):
 @pytest.mark.parametrize("how", ["empty", "an earlier page", "root"])
 def test_damaged_pages_lose_no_example(tmp_path, long_texts, how, table):
     """What a table or an index has lost, the others have."""
-    original, key, before = long_texts
+    original, key = long_texts
+    before = rows_of(original, key)
     file = shutil.copytree(original, tmp_path / "device") / STORE
     data = file.read_bytes()
     leaves = pages_of(tmp_path / "device", table)
-    if how == "root":
-        (page,) = sql(file.parent, f"SELECT rootpage FROM sqlite_master WHERE name = '{table}'")[0]
-        data = with_page(data, page, bytes(4096))
+    assert len(leaves) > 1
     first = data[(leaves[0] - 1) * 4096 : leaves[0] * 4096]  # whose keys are smaller
-    for page in leaves[1::3] if how != "root" else ():
-        data = with_page(data, page, bytes(4096) if how == "empty" else first)
+    damaged = leaves[1::3]
+    if how == "root":
+        damaged = sql(file.parent, "SELECT rootpage FROM sqlite_master WHERE name = ?", table)[0]
+    for page in damaged:
+        data = with_page(data, page, first if how == "an earlier page" else bytes(4096))
     file.write_bytes(data)
     report = Device.repair(file.parent, key=key)
     assert (report.whole, report.examples, report.labelled, report.lost) == (True, 400, 400, 0)
-    with Device.open(file.parent, key=key) as device:
-        after = [(row.id, row.example, row.label, row.added) for row in device.examples()]
-    assert len(leaves) > 1 and after == before
+    assert rows_of(file.parent, key) == before
 
 
 @pytest.mark.skipif(not has_dbstat(), reason="this SQLite does not tell where tables lie")
@@ -209,11 +203,9 @@ def test_files_are_readable_by_their_user_only(tmp_path, releases, folder):
         for name, mask in (("open", 0), ("empty", 0), ("closed", 0o777)):
             os.umask(mask)
             with Device.create(tmp_path / name, releases["old"]) as device:
-                device.learn(TEXTS[:3], ["0", "1", "0"])
                 device.replace(releases["mid"], Budget(0))
                 modes_of = {file: modes(file) for file in (tmp_path / name).rglob("*")}
-            assert modes(tmp_path / name) == 0o700
-            assert modes_of.pop(tmp_path / name / "bundles") == 0o700
+            assert modes(tmp_path / name) == modes_of.pop(tmp_path / name / "bundles") == 0o700
             assert {file.name for file in modes_of} >= {STORE, f"{STORE}-wal", f"{STORE}-shm"}
             assert set(modes_of.values()) == {0o600}
     finally:
