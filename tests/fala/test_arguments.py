@@ -133,22 +133,17 @@ def test_forget_and_unlabel_take_texts_ids_and_stored_examples(device):
     assert [*device.examples()] == rows[4:]
 
 
-@pytest.mark.parametrize(
-    "wrong", [1.5, "one", {}, [[1], [1, 2]], ["a"], Dumb()], ids=lambda value: type(value).__name__
-)
-def test_what_makes_models_rejects_wrong_arguments(wrong, releases):
-    head, numbers = fala.Bundle.open(releases["old"]).head(), np.zeros((3, 8), np.float32)
-    calls = [
+@pytest.mark.parametrize("wrong", [1.5, "one", {}, [[1], [1, 2]], Dumb()])
+def test_what_makes_models_rejects_wrong_arguments(wrong):
+    head, numbers = make_head(), np.zeros((3, 8), np.float32)
+    for call in (
         lambda: PersonalModel(wrong, numbers[:1], numbers[0, :1]),
         lambda: PersonalModel(head, wrong, numbers[0, :1]),
         lambda: Head("classification", ["0", "1"], wrong, numbers[0, :1]),
         lambda: Bridge("source", numbers, wrong, numbers[0]),
         lambda: select(np.eye(30), None, count=wrong),
         lambda: select(np.eye(30), None, count=5, neighbours=wrong),
-        lambda: select(np.eye(30), None, count=-1),
-        lambda: select(np.eye(30), None, count=1, seed=-1),
-    ]
-    for call in calls:
+    ):
         with pytest.raises(fala.FalaError):
             call()
 

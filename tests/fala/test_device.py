@@ -64,21 +64,6 @@ def test_the_life_of_a_device_with_one_replacement(name, tmp_path, releases, enc
         np.testing.assert_array_equal(device.predict_proba(probes), after)
 
 
-def test_labels_may_be_missing_and_may_change(device):
-    vendor = device.predict_proba(PROBES)
-    learned = device.learn(TEXTS[:10])
-    assert (learned.examples, learned.labelled, learned.fitted, learned.scales) == (10, 0, 0, ())
-    np.testing.assert_array_equal(device.predict_proba(PROBES), vendor)
-    learned = device.learn(TEXTS[:10], ["1", None] * 5)
-    assert (learned.examples, learned.labelled, learned.fitted) == (10, 5, 5)
-    assert device.predict_proba(TEXTS[:10:2])[:, 1].mean() > 0.5
-    # A new label replaces the earlier one, None leaves it.
-    device.learn(TEXTS[:10], ["0", None] * 5)
-    assert device.predict_proba(TEXTS[:10:2])[:, 1].mean() < 0.5
-    learned = device.learn(TEXTS[:10])
-    assert (learned.examples, learned.labelled) == (10, 5)
-
-
 def test_an_unusable_release_changes_nothing(device, tmp_path, releases):
     device.learn(TEXTS, LABELS)
     files, p = files_of(tmp_path / "device"), device.predict_proba(PROBES)

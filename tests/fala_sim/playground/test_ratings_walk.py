@@ -82,5 +82,5 @@ def test_ratings_reject_other_options_and_releases(releases, unbridged, table, t
     fails(walk(releases, "--rating", 1, 5), "--rating", "--data", status=2)
     columns = walk(unbridged, "--data", table, "--labels", "a,b")
     fails(columns, "No such option", status=2)  # tags are not played
-    tags = tagged.write_releases(tmp_path / "tags", ages=("old", "mid"))
+    tags = tagged.write_releases(tmp_path / "tags")
     fails(walk(tags, "--data", table), "devices for labels or ratings, not for tags")
