@@ -72,48 +72,28 @@ def test_a_chain_of_other_dimensions_is_rejected():
 # In a bundle
 
 
-def test_a_bundle_keeps_bridges(release):
-    files = dict(bundles.entries_of(release.path))
-    first, second = make_bridge(), make_bridge("b" * 64, d_old=3, seed=1)
-    add_bridge(release.path, release, first, {"texts": 10})
-    written = add_bridge(release.path, Bundle.open(release.path), second, {"texts": 20})
-    bundle = Bundle.open(release.path)
-    assert bundle.manifest == written
-    assert bundle.manifest.details["bridges"] == {SOURCE: {"texts": 10}, "b" * 64: {"texts": 20}}
-    assert set(bundle.bridges()) == {SOURCE, "b" * 64}
-    for bridge in (first, second):
-        loaded = bundle.bridges()[bridge.source]
-        assert loaded.source == bridge.source
-        for name in ("matrix", "offset", "variance"):
-            expected = getattr(bridge, name).astype(np.float16)
-            np.testing.assert_array_equal(getattr(loaded, name), expected)
-            assert getattr(loaded, name).dtype == np.float32
-    # The other files are unchanged, and the embeddings of devices stay valid.
-    assert bundle.backbone_digest == release.backbone_digest
-    assert bundle.head_digest == release.head_digest
-    now = dict(bundles.entries_of(release.path))
-    assert {name: now[name] for name in files if name != layout.MANIFEST} == {
-        name: data for name, data in files.items() if name != layout.MANIFEST
-    }
-
-
-def test_a_bridge_of_the_same_source_is_replaced(release):
-    add_bridge(release.path, release, make_bridge(), {"texts": 10})
-    add_bridge(release.path, Bundle.open(release.path), make_bridge(d_old=3), {"texts": 20})
-    bundle = Bundle.open(release.path)
-    assert bundle.bridges()[SOURCE].matrix.shape == (3, D)
-    assert bundle.manifest.details["bridges"] == {SOURCE: {"texts": 20}}
-
-
-def test_another_head_keeps_the_bridges(release, tmp_path):
-    add_bridge(release.path, release, make_bridge(), {"texts": 10})
-    bundle = Bundle.open(release.path)
+def test_a_release_keeps_a_bridge_of_each_source(release, tmp_path):
+    other = "b" * 64
+    files = {*bundles.entries_of(release.path)}
+    first, second = make_bridge(d_old=4), make_bridge(other, d_old=3, seed=1)
+    for texts, bridge in enumerate([make_bridge(), second, first]):
+        add_bridge(release.path, Bundle.open(release.path), bridge, {"texts": texts})
+    assert {name for name, _ in files - {*bundles.entries_of(release.path)}} == {layout.MANIFEST}
+    # Another head keeps them, and the embeddings of devices stay valid.
     head = bundles.make_head(labels=("a", "b", "c"))
-    write_release(tmp_path / "other.fala", bundle, head, {"head": "another"})
-    loaded = Bundle.open(tmp_path / "other.fala")
-    assert set(loaded.bridges()) == {SOURCE}
-    assert loaded.manifest.details["bridges"] == {SOURCE: {"texts": 10}}
-    assert loaded.backbone_digest == release.backbone_digest
+    write_release(tmp_path / "other.fala", Bundle.open(release.path), head, {"head": "another"})
+    for bundle in (Bundle.open(release.path), Bundle.open(tmp_path / "other.fala")):
+        assert bundle.manifest.details["bridges"] == {SOURCE: {"texts": 2}, other: {"texts": 1}}
+        assert bundle.backbone_digest == release.backbone_digest
+        assert set(bundle.bridges()) == {SOURCE, other}
+        for bridge in (first, second):
+            loaded = bundle.bridges()[bridge.source]
+            assert loaded.source == bridge.source
+            for name in ("matrix", "offset", "variance"):
+                expected = getattr(bridge, name).astype(np.float16)
+                np.testing.assert_array_equal(getattr(loaded, name), expected)
+                assert getattr(loaded, name).dtype == np.float32
+    assert Bundle.open(release.path).head_digest == release.head_digest
 
 
 def test_wrong_bridges_are_not_written(release):

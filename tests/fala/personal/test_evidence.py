@@ -49,17 +49,6 @@ def test_stored_embeddings_cost_nothing(tmp_path, unbridged, encoded):
         assert same(state(device), first)
 
 
-def test_a_replacement_is_deterministic(tmp_path, unbridged):
-    with Device.create(tmp_path / "device", unbridged["old"]) as device:
-        device.learn(TEXTS, ["0", "1", None] * 30)
-    states = []
-    for name in "ab":
-        with Device.open(shutil.copytree(tmp_path / "device", tmp_path / name)) as device:
-            device.replace(unbridged["mid"], Budget(25))
-            states.append(state(device))
-    assert same(*states)
-
-
 HALF = 45
 
 
@@ -120,9 +109,7 @@ def with_useless_bridge(folder, release, bias=0.0):
     return path
 
 
-def test_the_vendors_ranking_is_kept_until_texts_are_encoded(
-    device, path, tmp_path, releases, truth
-):
+def test_the_vendors_ranking_is_kept_until_texts_are_encoded(device, tmp_path, releases, truth):
     release = with_useless_bridge(tmp_path, releases["mid"])
     report = device.replace(release, Budget(0))
     assert report.decision == report.instant.decision == "vendor" and device.model.is_vendor
@@ -147,9 +134,7 @@ def drawn_labels(release, seed, shift):
     return ["1" if chance < share else "0" for chance, share in zip(chances, shares, strict=True)]
 
 
-def test_a_user_who_differs_in_the_base_rate_alone_keeps_the_vendors_ranking(
-    device, path, releases, labels, truth
-):
+def test_a_user_who_differs_in_the_base_rate_alone_keeps_the_vendors_ranking(device, releases):
     vendor = vendor_of(releases["mid"])
     device.learn(TEXTS, drawn_labels(releases["mid"], seed=3, shift=1.5))
     report = device.replace(releases["mid"], Budget(0))
@@ -160,12 +145,6 @@ def test_a_user_who_differs_in_the_base_rate_alone_keeps_the_vendors_ranking(
     assert p[:, 1].mean() > vendor[:, 1].mean() + 0.05
     ratio = device.model.weight / device.model.head.weight
     np.testing.assert_allclose(ratio, np.full_like(ratio, ratio[0, 0]), rtol=1e-4)
-    with Device.open(path) as again:
-        np.testing.assert_array_equal(again.predict_proba(PROBES), p)
-    # With better labels the model is personal again.
-    before = loss(device, truth)
-    assert device.learn(TEXTS, labels).decision == "personal"
-    assert loss(device, truth) < before
 
 
 def ranking(probabilities):

@@ -243,22 +243,19 @@ def test_unknown_examples_and_those_without_a_label_are_ignored(device):
     assert same(state(device), before) and rows_of(device) == kept
 
 
-@pytest.mark.parametrize("wrong", [None, 5, "one", [5.0], [Match((), "a")], [None]], ids=str)
-def test_wrong_examples_are_rejected(device, operation, wrong):
-    with pytest.raises(DataError):
-        getattr(device, operation)(wrong)
-    with pytest.raises(UnknownAdapterError):
-        getattr(device, operation)(TEXTS, adapter="none")
-    assert len(rows_of(device)) == len(TEXTS) and None not in rows_of(device).values()
-
-
-def test_a_condition_that_is_wrong_or_fails_forgets_nothing(device):
+def test_what_is_wrong_or_fails_forgets_nothing(device):
+    for operation in (device.forget, device.unlabel):
+        for wrong in (None, 5, "one", [5.0], [Match((), "a")], [None]):
+            with pytest.raises(DataError):
+                operation(wrong)
+        with pytest.raises(UnknownAdapterError):
+            operation(TEXTS, adapter="none")
     for arguments in ({}, {"examples": [1], "where": bool}, {"where": 5}):
         with pytest.raises(DataError):
             device.forget(**arguments)
     with pytest.raises(ZeroDivisionError):
         device.forget(where=lambda row: 1 // (row.id - 5))
-    assert len(rows_of(device)) == len(TEXTS)
+    assert len(rows_of(device)) == len(TEXTS) and None not in rows_of(device).values()
 
 
 def test_items_are_known_by_their_keys(tmp_path, operation):
@@ -271,18 +268,24 @@ def test_items_are_known_by_their_keys(tmp_path, operation):
             assert device.status().labelled == left
 
 
-@pytest.mark.parametrize("kind", ["matches", "tags", "ratings"])
-def test_other_kinds_of_examples_and_labels(tmp_path, operation, kind):
-    probes = PROBES
-    if kind == "matches":
-        releases = bridged.write_releases(tmp_path, "matching")
-        examples = list(dict.fromkeys(bridged.matches(texts=TEXTS)))
-        labels = bridged.planted_labels(releases["old"], examples)
-        probes = [Match((TEXTS[0], TEXTS[1]), text) for text in PROBES]
-    else:
-        releases = (tagged if kind == "tags" else rated).write_releases(tmp_path / "releases")
-        examples = tagged.TEXTS[:60]
-        labels = tagged.OWN[:60] if kind == "tags" else [1 + at % 5 for at in range(60)]
+@pytest.fixture(scope="module", params=["matches", "tags", "ratings"])
+def other_kind(request, tmp_path_factory):
+    """Releases of another kind of examples or labels, with examples, their labels, and probes."""
+    folder = tmp_path_factory.mktemp("other") / "releases"
+    if request.param == "tags":
+        return tagged.write_releases(folder), tagged.TEXTS[:60], tagged.OWN[:60], PROBES
+    if request.param == "ratings":
+        stars = [1 + at % 5 for at in range(60)]
+        return rated.write_releases(folder), tagged.TEXTS[:60], stars, PROBES
+    folder.mkdir()
+    releases = bridged.write_releases(folder, "matching")
+    examples = list(dict.fromkeys(bridged.matches(texts=TEXTS)))
+    labels = bridged.planted_labels(releases["old"], examples)
+    return releases, examples, labels, [Match((TEXTS[0], TEXTS[1]), text) for text in PROBES]
+
+
+def test_other_kinds_of_examples_and_labels(tmp_path, operation, other_kind):
+    releases, examples, labels, probes = other_kind
     results = []
     for name in ("changed", "never"):
         with Device.create(tmp_path / name, releases["old"]) as device:
