@@ -270,7 +270,7 @@ def test_weights_outside_the_model_are_not_requested(hub, tmp_path):
     parts = {"weight_map": {"a": "../../../../x.safetensors"}}
     files["model.safetensors.index.json"] = json.dumps(parts).encode()
     check_error(hub, tmp_path, "its index names files outside the model's folder")
-    assert not [path for _, path in hub.requests if ".." in path]
+    assert not [path for path, _ in hub.requests if ".." in path]
 
 
 def test_a_full_disk_is_reported(hub, tmp_path):
@@ -287,4 +287,4 @@ def test_an_unsupported_model_is_rejected_before_its_weights_are_fetched(hub, tm
     files["modeling_tiny.py"] = b"raise SystemExit('this must never run')"
     done = backbone(hub, tmp_path / "home", tmp_path / "x.fala")
     fails(done, f"fala-export: {NAME}: config.json names custom code, which is never run")
-    assert not [path for _, path in hub.requests if path.endswith((".safetensors", ".py"))]
+    assert not [path for path, _ in hub.requests if path.endswith((".safetensors", ".py"))]

@@ -1,18 +1,20 @@
 """A vendor's repository: keys, releases, and processes killed while they publish."""
 
+import itertools
 import re
-import subprocess
-import sys
 from contextlib import nullcontext
+from functools import partial
 
 import pytest
 from tuf.api.metadata import Metadata
 
 from bundles import make_head, write_onnx_release, write_word_vector_release, write_word_vectors
-from checkout import SUPPORT
 from export_command import done, failed, fails, run, works
 from fala.bundle.reading import Bundle
 from fala.device import Device
+from fala.testing import run_apart
+from fala.testing.processes import die
+from fala_export.base import files as writing
 from fala_export.base.errors import ExportError
 from fala_export.bundle.writing import add_version
 from fala_export.updates import publishing, repository
@@ -255,32 +257,47 @@ class TestRepository:
             vendor.publish(releases / "new.fala")
 
 
-def test_devices_accept_a_repository_killed_at_every_file(tmp_path, begun, releases):
+def killed_at(point, work):
+    """Work in a process that dies when its file of this number is about to get its name."""
+    write, numbers = writing.write_atomically, itertools.count()
+
+    def dying(path, fill):
+        number = next(numbers)
+
+        def filled(temporary):
+            fill(temporary)
+            if number == point:
+                die()
+
+        write(path, filled)
+
+    def run(say):
+        writing.write_atomically = publishing.write_atomically = dying
+        work()
+
+    return run_apart(run).killed
+
+
+# Four files each, and the new key.
+@pytest.mark.parametrize(("name", "files"), [("publish", 4), ("rotate", 5)])
+def test_devices_accept_a_repository_killed_at_every_file(tmp_path, begun, releases, name, files):
     """Devices accept a repository at every stage, and the vendor resumes."""
-    out = tmp_path / "out"
-    out.mkdir()
-    command = [sys.executable, SUPPORT / "kill_publish.py", begun.folder, begun.keys,
-               releases / "new.fala", out]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stderr
-    folders = [path for path in out.iterdir() if not path.name.startswith("keys")]
-    works = [folder.name.split("-") for folder in folders]
-    last = {name: max(int(point) for work, point in works if work == name) for name, _ in works}
-    # Four files each, and the new key; the last was not killed.
-    assert last == {"publish": 4, "rotate": 5}
+    new = releases / "new.fala"
     with Device.create(tmp_path / "device", releases / "old.fala") as device:
-        for folder in folders:
-            vendor = Vendor.__new__(Vendor)
-            vendor.folder, vendor.keys, vendor.days = folder, out / f"keys-{folder.name}", 0
+        for point in range(files + 1):
+            vendor = begun.copy(tmp_path / f"{point}")
+            work = partial(vendor.publish, new) if name == "publish" else partial(
+                vendor.rotate, "targets")  # fmt: skip
+            assert killed_at(point, work) == (point < files)
             with FileServer(vendor.files()) as server:
                 found = offered_version(device, server, vendor)
             # A release is published with its last file.
-            whole = folder.name == "publish-4"
-            assert found == ("2" if whole else "1"), folder
+            whole = (name, point) == ("publish", files)
+            assert found == ("2" if whole else "1"), point
             with pytest.raises(ExportError, match="already") if whole else nullcontext():
-                vendor.publish(releases / "new.fala")
+                vendor.publish(new)
             with FileServer(vendor.files()) as server:
-                assert offered_version(device, server, vendor) == "2", folder
+                assert offered_version(device, server, vendor) == "2", point
 
 
 def offered_version(device, server, vendor):

@@ -34,11 +34,11 @@ class FileServer:
     tags: bool = True
     ranges: bool = True
     certificate: Path | None = None
-    special: dict[str, Callable[[BaseHTTPRequestHandler], None]] = field(default_factory=dict)
+    special: dict[str, Callable[[Handler], None]] = field(default_factory=dict)
 
     def __enter__(self) -> FileServer:
         """Start to listen on a free port."""
-        handler = type("Handler", (_Handler,), {"of": self})
+        handler = type("Handler", (Handler,), {"of": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         # Clients that hang up, or do not believe the certificate, are what tests are about.
         self._server.handle_error = lambda *_: None
@@ -58,8 +58,22 @@ class FileServer:
         self._server.shutdown()
         self._server.server_close()
 
+    def answer(self, handler: Handler) -> None:
+        """Answer a request for a file."""
+        path = handler.path[1:]
+        if (special := self.special.get(path)) is not None:
+            handler.close_connection = True
+            special(handler)
+        elif (data := self.files.get(path)) is None:
+            handler.say(404, {}, cut=self.cut_after)
+        else:
+            tag = f'"{hashlib.sha256(data).hexdigest()[:16]}"'
+            handler.give(data, tag, {}, self.cut_after)
 
-class _Handler(BaseHTTPRequestHandler):
+
+class Handler(BaseHTTPRequestHandler):
+    """Hands requests to its server, and sends what that answers."""
+
     of: FileServer
     protocol_version = "HTTP/1.1"
 
@@ -67,31 +81,34 @@ class _Handler(BaseHTTPRequestHandler):
         pass  # the test's output is no place for a server's log
 
     def do_GET(self) -> None:
-        asked = self.headers.get("Range")
-        self.of.requests.append((self.path[1:], asked))
-        if (answer := self.of.special.get(self.path[1:])) is not None:
-            self.close_connection = True
-            answer(self)
-            return
-        data = self.of.files.get(self.path[1:])
-        if data is None:
-            self._say(404, {}, b"")
-            return
-        tag = f'"{hashlib.sha256(data).hexdigest()[:16]}"'
-        headers = {"ETag": tag} if self.of.tags else {}
-        start = 0
+        self.of.requests.append((self.path[1:], self.headers.get("Range")))
+        self.of.answer(self)
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def give(self, data: bytes, tag: str, headers: dict[str, str], cut: int | None) -> None:
+        """Send a file, from the byte that is asked for."""
+        start, asked = 0, self.headers.get("Range")
+        if self.of.tags:
+            headers = {**headers, "ETag": tag}
         if asked and self.of.ranges and self.headers.get("If-Range", tag) == tag:
             start = int(re.fullmatch(r"bytes=(\d+)-", asked)[1])
             if start >= len(data):
-                self._say(416, {"Content-Range": f"bytes */{len(data)}"}, b"")
+                self.say(416, {"Content-Range": f"bytes */{len(data)}"}, cut=cut)
                 return
-            headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
-        self._say(206 if start else 200, headers, data[start:])
+            headers = headers | {"Content-Range": f"bytes {start}-{len(data) - 1}/{len(data)}"}
+        self.say(206 if start else 200, headers, data[start:], cut)
 
-    def _say(self, status: int, headers: dict[str, str], data: bytes) -> None:
+    def say(
+        self, status: int, headers: dict[str, str], data: bytes = b"", cut: int | None = None
+    ) -> None:
+        """Send an answer, of whose content ``cut`` bytes come before the connection breaks."""
         self.send_response(status)
         for name, value in {**headers, "Content-Length": str(len(data))}.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(data[: self.of.cut_after])
-        self.close_connection = self.of.cut_after is not None
+        if self.command != "HEAD":
+            self.wfile.write(data[:cut])
+        if cut is not None:
+            self.close_connection = True

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,12 +21,9 @@ from typing import Any
 import numpy as np
 
 from bundles import repacked
-from fala.base.errors import DataError
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes
 from fala.bundle.reading import Bundle
-
-__all__ = ["KINDS", "Changes", "repack", "write_hostile"]
 
 
 @dataclass(frozen=True)
@@ -43,58 +39,23 @@ class Changes:
     manifest: Mapping[str, Any] = field(default_factory=dict)
 
 
-def repack(
-    release: str | os.PathLike[str],
-    path: str | os.PathLike[str],
-    changes: Changes,
-) -> Path:
-    """Write a release again with changes, and with matching digests.
-
-    Args:
-        release: The release's file.
-        path: The new file.
-        changes: The changes.
-
-    Returns:
-        The path.
-
-    Raises:
-        BundleError: The release cannot be read.
-        OSError: It cannot be written.
-    """
-    target = Path(path)
-    target.write_bytes(repacked(release, changes.files, **changes.manifest))
-    return target
+def repack(release: Path, path: Path, changes: Changes) -> Path:
+    """Write a release again with changes and matching digests; return the new file's path."""
+    path.write_bytes(repacked(release, changes.files, **changes.manifest))
+    return path
 
 
-def write_hostile(
-    kind: str,
-    release: str | os.PathLike[str],
-    path: str | os.PathLike[str],
-    *,
-    earlier: str | os.PathLike[str] | None = None,
-) -> Path:
-    """Write a hostile bundle.
+def write_hostile(kind: str, release: Path, path: Path, *, earlier: Path | None = None) -> Path:
+    """Write a hostile bundle, and return its path.
 
     Args:
         kind: One of ``KINDS``.
         release: A sound release with an ONNX backbone.
         path: The new file.
         earlier: The release on the device; some kinds attack by a bridge from its backbone.
-
-    Returns:
-        The path.
-
-    Raises:
-        DataError: There is no such kind, or the release has no ONNX backbone.
     """
-    if kind not in _MAKERS:
-        raise DataError(f"no hostile bundle {kind!r:.40}; there are {', '.join(KINDS)}")
-    bundle = Bundle.open(release)
-    if bundle.manifest.kind != layout.ONNX:
-        raise DataError(f"{os.fspath(release)}: hostile bundles need an ONNX release")
     source = Bundle.open(release if earlier is None else earlier)
-    return repack(release, path, _MAKERS[kind](bundle, source))
+    return repack(release, path, _MAKERS[kind](Bundle.open(release), source))
 
 
 def _replace(pattern: Mapping[str, str], content: str) -> dict[str, Any]:

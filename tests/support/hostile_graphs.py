@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
-import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnx.parser
 
-from fala.base.errors import DataError
 from fala.bundle import format as layout
 from fala.bundle.reading import Bundle
 from hostile_bundles import Changes, repack
-
-
-def hostile_onnx() -> Any:
-    """The onnx package.
-
-    Raises:
-        DataError: It is missing.
-    """
-    # Not in a device's base install: imported when needed.
-    try:
-        importlib.import_module("onnx.parser")
-        return importlib.import_module("onnx")
-    except ImportError as error:
-        raise DataError("hostile graphs need the onnx package: pip install onnx") from error
-
 
 #: Operators that make a costly tensor, in ONNX's text syntax, and their constants. The tensor is
 #: the last operator's output. Zero times its largest number is added to the embedding.
@@ -126,7 +110,6 @@ def _costly(operators: Sequence[str], constants: Mapping[str, Any], bundle: Bund
 
 def _append(operators: Sequence[str], constants: Mapping[str, Any], bundle: Bundle) -> Changes:
     """Append operators to a graph's output."""
-    onnx = hostile_onnx()
     model = _model(bundle)
     _rename_output(model, "sound")
     nodes = [onnx.parser.parse_node(operator) for operator in operators]
@@ -138,7 +121,7 @@ def _append(operators: Sequence[str], constants: Mapping[str, Any], bundle: Bund
 
 
 def _model(bundle: Bundle) -> Any:
-    return hostile_onnx().load_from_string(bundle.read(layout.ONNX_MODEL))
+    return onnx.load_from_string(bundle.read(layout.ONNX_MODEL))
 
 
 def _rename_output(model: Any, name: str) -> None:
@@ -162,7 +145,7 @@ def _nested_branches(bundle: Bundle) -> Changes:
 
 def _functions(bundle: Bundle) -> Changes:
     """26 functions, each of which calls the next one twice."""
-    onnx, model = hostile_onnx(), _model(bundle)
+    model = _model(bundle)
     for number in range(26):
         inner = "Identity" if number == 25 else f"h.f{number + 1}"
         model.functions.append(onnx.parser.parse_function(
@@ -177,7 +160,7 @@ def _functions(bundle: Bundle) -> Changes:
 
 def _escapes(bundle: Bundle) -> Changes:
     """A name that a terminal would act on, and that is defined nowhere."""
-    onnx, model = hostile_onnx(), _model(bundle)
+    model = _model(bundle)
     _rename_output(model, "sound")
     output = model.graph.output[0].name
     model.graph.node.append(onnx.helper.make_node("Add", ["sound", "\x1b]0;owned\x07"], [output]))
@@ -188,14 +171,14 @@ def _huge_constant(bundle: Bundle) -> Changes:
     """A constant with a shape of 4 GiB and no content."""
     model = _model(bundle)
     model.graph.initializer.append(
-        hostile_onnx().TensorProto(name="h", data_type=1, dims=[1 << 15, 1 << 15], raw_data=b"")
+        onnx.TensorProto(name="h", data_type=1, dims=[1 << 15, 1 << 15], raw_data=b"")
     )
     return Changes({layout.ONNX_MODEL: model.SerializeToString()})
 
 
 def _short_table(bundle: Bundle) -> Changes:
     """A token table without the second half of the vocabulary."""
-    helper, model = hostile_onnx().numpy_helper, _model(bundle)
+    helper, model = onnx.numpy_helper, _model(bundle)
     looked_up = {node.input[0] for node in model.graph.node if node.op_type == "Gather"}
     tables = [
         tensor for tensor in model.graph.initializer
@@ -242,9 +225,7 @@ GRAPHS: dict[str, Callable[[Bundle], Changes]] = {
 }
 
 
-def write_hostile_graph(
-    kind: str, release: str | os.PathLike[str], path: str | os.PathLike[str]
-) -> Path:
+def write_hostile_graph(kind: str, release: Path, path: Path) -> Path:
     """Write a release with a hostile graph.
 
     Args:

@@ -52,23 +52,18 @@ def typed():
     return OnnxEncoder(typed_model(), paired_tokenizer(), max_length=MAX_LENGTH)
 
 
-def test_a_graph_without_token_types_encodes_both_segments(plain):
+@pytest.mark.parametrize("types", [False, True], ids=["alone", "with types"])
+def test_a_graph_encodes_both_segments_and_token_types_mark_the_second(plain, typed, types):
+    encoder = typed if types else plain
     table = np.random.default_rng(1).normal(size=(len(WORDS) + 3, DIMENSION)).astype(np.float32)
     ids = [2, *(3 + WORDS.index(word) for word in ("good", "film")), 3, 3 + WORDS.index("bad"), 3]
-    expected = np.tanh(table[ids].mean(axis=0))
-    np.testing.assert_allclose(plain.encode([Pair("good film", "bad")])[0], expected, rtol=1e-5)
-
-
-def test_token_types_mark_the_second_segment(typed):
-    table = np.random.default_rng(1).normal(size=(len(WORDS) + 3, DIMENSION)).astype(np.float32)
-    ids = [2, *(3 + WORDS.index(word) for word in ("good", "film")), 3, 3 + WORDS.index("bad"), 3]
-    kinds = np.array([0, 0, 0, 0, 1, 1])[:, None] * np.arange(DIMENSION)
+    kinds = types * np.array([0, 0, 0, 0, 1, 1])[:, None] * np.arange(DIMENSION)
     expected = np.tanh((table[ids] + kinds).mean(axis=0))
     texts = ["alone", Pair("good film", "bad"), "good film bad", Pair("bad", "good film")]
-    together = typed.encode(texts)
+    together = encoder.encode(texts)
     np.testing.assert_allclose(together[1], expected, rtol=1e-5)
     for row, text in zip(together, texts, strict=True):
-        np.testing.assert_allclose(typed.encode([text])[0], row, rtol=1e-6)
+        np.testing.assert_allclose(encoder.encode([text])[0], row, rtol=1e-6)
 
 
 def test_the_longer_segment_of_a_long_pair_is_cut(plain):

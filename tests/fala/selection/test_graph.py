@@ -11,9 +11,10 @@ from fala.selection.graph import (
     nearest_neighbours,
     unit_vectors,
 )
-from graphs import vectors
 
-# The graph
+
+def vectors(count):
+    return np.random.default_rng(0).standard_normal((count, 6))
 
 
 @pytest.mark.parametrize("entries", [1, 200, 1 << 20])

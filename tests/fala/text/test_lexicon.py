@@ -16,14 +16,15 @@ def buckets(text):
     return ngrams([text])[1]
 
 
-def test_frequencies_decrease_with_the_number_of_texts():
+def test_frequencies_decrease_with_the_number_of_texts(monkeypatch):
     idf = fit_idf(TEXTS)
     counts = np.bincount(ngrams(TEXTS)[1], minlength=BUCKETS)
     exact = np.log((1 + len(TEXTS)) / (1 + counts)) + 1
-    step = exact.max() / STEPS
-    np.testing.assert_allclose(idf, exact, atol=0.51 * step)
-    assert (idf[counts == 0] == idf.max()).all()
-    assert idf[counts == 3].max() < idf[counts == 1].min()
+    np.testing.assert_allclose(idf, exact, atol=0.51 * exact.max() / STEPS)
+    # A text counts once, and blocks of texts change nothing.
+    np.testing.assert_array_equal(fit_idf([*TEXTS, *TEXTS[:3]]), idf)
+    monkeypatch.setattr(words, "_BLOCK", 2)
+    np.testing.assert_array_equal(fit_idf(TEXTS), idf)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 1000])
@@ -36,13 +37,6 @@ def test_a_byte_holds_every_frequency_exactly(count):
     assert codes.max() == STEPS
     np.testing.assert_array_equal(codes.astype(np.float32) * step, idf)
     np.testing.assert_array_equal((codes * (float(idf.max()) / STEPS)).astype(np.float32), idf)
-
-
-def test_a_text_counts_once(monkeypatch):
-    idf = fit_idf(TEXTS)
-    np.testing.assert_array_equal(fit_idf([*TEXTS, *TEXTS[:3]]), idf)
-    monkeypatch.setattr(words, "_BLOCK", 2)
-    np.testing.assert_array_equal(fit_idf(TEXTS), idf)
 
 
 def test_rows_are_frequencies_of_unit_length():
