@@ -29,29 +29,20 @@ def test_a_classifiers_inputs_are_the_embeddings():
     assert np.array_equal(inputs, np.stack([EMBEDDINGS[text] for text in TEXTS]))
 
 
-@pytest.mark.parametrize("query", [True, False])
+@pytest.mark.parametrize(
+    "query", [None, rng.normal(size=DIMENSION), np.full(DIMENSION, 1e6)], ids=["none", "", "large"]
+)
 def test_a_matcher_attends_to_the_history_or_takes_its_mean(query):
-    head = make_head(MATCHING, query=query)
-    inputs = head.inputs([Match(("one", "two", "two"), "three")], EMBEDDINGS)
-    rows = np.stack([EMBEDDINGS[text] for text in ("one", "two", "two")]).astype(np.float64)
-    attention = np.exp(rows @ head.query) if query else np.ones(3)
+    head = Head(MATCHING, ("0", "1"), np.ones((1, DIMENSION)), np.full(1, 0.25), query)
+    history = ("one", "two", "two")
+    inputs = head.inputs([Match(history, "three"), Match((), "three")], EMBEDDINGS)
+    rows = np.stack([EMBEDDINGS[text] for text in history]).astype(np.float64)
+    scores = np.zeros(3) if query is None else rows @ query
+    attention = np.exp(scores - scores.max())
     user = attention / attention.sum() @ rows
-    np.testing.assert_allclose(inputs, [user * EMBEDDINGS["three"]], atol=1e-6)
-
-
-@pytest.mark.parametrize("query", [True, False])
-def test_an_empty_history_gives_the_bias(query):
-    head = make_head(MATCHING, query=query)
-    inputs = head.inputs([Match((), "three"), Match(("one",), "two")], EMBEDDINGS)
-    assert not inputs[0].any()
-    assert inputs[1].any()
-    assert head.vendor_model().logits(inputs)[0] == head.bias
-
-
-def test_a_large_query_does_not_overflow():
-    head = Head(MATCHING, ("0", "1"), np.ones((1, DIMENSION)), np.zeros(1), np.full(DIMENSION, 1e6))
-    inputs = head.inputs([Match(("one", "two"), "three")], EMBEDDINGS)
-    assert np.isfinite(inputs).all()
+    np.testing.assert_allclose(inputs[0], user * EMBEDDINGS["three"], atol=1e-6)
+    # An empty history gives the bias.
+    assert not inputs[1].any() and head.vendor_model().logits(inputs)[1] == 0.25
 
 
 def test_no_examples_give_empty_arrays():
