@@ -10,16 +10,51 @@ import pytest
 
 import bundles
 import fala
-from device_setups import LABELS, PROBES, SETUPS, TEXTS, files_of, user_of, write_setups
+from bridged import PROBES, TEXTS
 from devices import sql
-from fala import Budget, Bundle, BundleError, BundleMismatchError, Device, DeviceError
+from fala import Budget, Bundle, BundleError, BundleMismatchError, Device, DeviceError, Match
 from fala.base.examples import unique_texts
 from fala.testing import counted, failing_disk
+
+LABELS = ["1" if "good" in text or "love" in text else "0" for text in TEXTS]
+SETUPS = {
+    "binary": ("classification", ("0", "1")),
+    "three": ("classification", ("a", "b", "c")),
+    "matcher": ("matching", ("0", "1")),
+}
+
+
+def user_of(name):
+    """Return examples, labels and probes of one setup."""
+    if name == "binary":
+        return TEXTS, LABELS, PROBES
+    if name == "three":
+        return TEXTS, ["abc"[len(text) % 3] for text in TEXTS], PROBES
+    random = np.random.default_rng(1)
+    examples = [
+        Match(tuple(random.choice(TEXTS[:15], size=i % 4)), TEXTS[i]) for i in range(len(TEXTS))
+    ]
+    return examples, LABELS, [Match(tuple(PROBES[:3]), text) for text in PROBES]
+
+
+def files_of(folder):
+    """Return the bytes of a device's bundles, by name, whatever else lies there."""
+    return {file.name: file.read_bytes() for file in (folder / "bundles").iterdir()}
 
 
 @pytest.fixture(scope="module")
 def releases(tmp_path_factory):
-    return write_setups(tmp_path_factory.mktemp("releases"))
+    """An old and two new releases of every kind, by name."""
+    folder = tmp_path_factory.mktemp("releases")
+    made = {}
+    for name, (task, labels) in SETUPS.items():
+        query = name == "matcher"
+        old, new, newer = (folder / f"{name}-{age}.fala" for age in ("old", "new", "newer"))
+        bundles.write_word_vector_release(old, bundles.make_head(task, labels, query=query))
+        bundles.write_onnx_release(new, bundles.make_head(task, labels, seed=5, query=query))
+        bundles.write_onnx_release(newer, bundles.make_head(task, labels, seed=6), seed=7)
+        made[name] = old, new, newer
+    return made
 
 
 @pytest.fixture

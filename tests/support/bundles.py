@@ -128,13 +128,13 @@ def model_of(graph, **arrays):
     return model
 
 
-def onnx_model(words=WORDS, dimension=DIMENSION, seed=1, output_dimension=None):
-    """A graph that embeds tokens and takes their masked mean; its declared output may be wrong."""
+def onnx_model(words=WORDS, dimension=DIMENSION, seed=1):
+    """A graph that embeds tokens and takes their masked mean."""
     table = np.random.default_rng(seed).normal(size=(len(words) + 3, dimension))
     return model_of(
         f"""
         (int64[n, tokens_] input_ids, int64[n, tokens_] attention_mask)
-        => (float[n, {output_dimension or dimension}] embedding) {{
+        => (float[n, {dimension}] embedding) {{
             embedded = Gather (table, input_ids)
             mask = Cast <to = 1> (attention_mask)
             wide = Unsqueeze (mask, last)

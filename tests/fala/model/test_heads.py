@@ -30,7 +30,9 @@ def test_a_classifiers_inputs_are_the_embeddings():
 
 
 @pytest.mark.parametrize(
-    "query", [None, rng.normal(size=DIMENSION), np.full(DIMENSION, 1e6)], ids=["none", "", "large"]
+    "query",
+    [None, rng.normal(size=DIMENSION), np.full(DIMENSION, 1e6)],
+    ids=["none", "own", "large"],
 )
 def test_a_matcher_attends_to_the_history_or_takes_its_mean(query):
     head = Head(MATCHING, ("0", "1"), np.ones((1, DIMENSION)), np.full(1, 0.25), query)

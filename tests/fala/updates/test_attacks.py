@@ -6,7 +6,6 @@ import pytest
 
 import fala
 from bundles import write_word_vector_release
-from device_setups import files_of
 from devices import same, state
 from fala.base.errors import (
     DownloadError,
@@ -39,14 +38,15 @@ def outdated(updated, begun, server):
 
 def rejects(device, vendor, server, error, match, **options):
     """Check that an update raises exactly this error, and that nothing has changed."""
-    before, installed = state(device), files_of(device._folder.path)
+    before, folder = state(device), device._folder.path / "bundles"
+    installed = {file: file.read_bytes() for file in folder.iterdir()}
     with pytest.raises(error, match=match) as caught:
         device.update(server.address, root=vendor.root, **options)
     assert type(caught.value) is error
     assert isinstance(caught.value, fala.UpdateError)
     assert server.address in str(caught.value)
     assert same(state(device), before)
-    assert files_of(device._folder.path) == installed
+    assert {file: file.read_bytes() for file in folder.iterdir()} == installed
 
 
 def assert_updates(device, vendor, server):
