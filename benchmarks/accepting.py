@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from support.measuring import benchmark
 
 import fala
+from fala.base.products import Floats
 from fala.model.heads import Head
-from fala.model.losses import Floats
 from fala.solver.fit import fit
 from fala.solver.training import Block, Inputs, TrainingSet
 from fala_export import add_bridge, fit_bridge, write_external

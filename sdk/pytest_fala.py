@@ -16,7 +16,7 @@ import pytest
 
 if TYPE_CHECKING:
     import fala
-    from fala.backbones.external import Encoder
+    from fala.backbones.external import EncoderFunction
     from fala.testing import Clock, Fault, PowerCuts
 
 
@@ -29,7 +29,7 @@ def fala_releases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
-def fala_encoders(fala_releases: dict[str, Path]) -> dict[str, Encoder]:
+def fala_encoders(fala_releases: dict[str, Path]) -> dict[str, EncoderFunction]:
     """Return the encoders of two of the releases by name, for devices without a vendor."""
     import fala
 

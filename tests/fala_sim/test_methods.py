@@ -6,7 +6,7 @@ import torch
 from transformers import AutoConfig, AutoModel
 
 from fala import Counts, DataError, Report, Stopped
-from fala.solver.minimum import Work
+from fala.solver.minimum import FitCost
 from fala_sim.data.users import User
 from fala_sim.methods import fala_paper
 from fala_sim.methods.adapter import Adapter
@@ -21,7 +21,7 @@ from fala_sim.methods.solve_flops import fit_flops
 from fala_sim.records.meter import Stage
 from situations import NEW_DIMENSION, OLD_DIMENSION, situation
 
-FIT = Work(size=3, numbers=12, gram=0, logits=2, steps=1, directions=5, factors=1)
+FIT = FitCost(size=3, numbers=12, gram=0, logits=2, steps=1, directions=5, factors=1)
 CASES = (("classification", 2), ("classification", 3), ("matching", 2))
 
 SETTINGS = {

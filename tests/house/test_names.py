@@ -1,6 +1,7 @@
 """A public name is defined in one module: a reader who meets it knows what it is."""
 
 import ast
+import re
 from collections import defaultdict
 
 from checkout import ROOT
@@ -20,6 +21,14 @@ def is_command(node):
     return any("command" in ast.unparse(each) for each in node.decorator_list)
 
 
+def is_alias(node):
+    """Whether an assignment names a type, such as ``Vectors = NDArray[np.float32]``."""
+    if isinstance(node, ast.AnnAssign):
+        return ast.unparse(node.annotation) == "TypeAlias"
+    name, value = ast.unparse(node.targets[0]), ast.unparse(node.value)
+    return name.isidentifier() and re.match("[A-Z][a-z]", name) and "TypeVar(" not in value
+
+
 def defined(path):
     """The public classes, functions and aliases of types that a module defines."""
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
@@ -27,8 +36,8 @@ def defined(path):
             isinstance(node, ast.FunctionDef) and not is_command(node)
         ):
             yield node.name
-        elif isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) == "TypeAlias":
-            yield ast.unparse(node.target)
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and is_alias(node):
+            yield ast.unparse(node.targets[0] if isinstance(node, ast.Assign) else node.target)
 
 
 def test_a_public_name_is_defined_in_one_module():

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from fala_sim.engine.job import Call, Engine, Job, Output
 
-Item = TypeVar("Item")
+Given = TypeVar("Given")
 Result = TypeVar("Result")
 
 #: Number of items per job, because starting a job's process takes a second or two.
@@ -17,7 +17,7 @@ _ITEMS = 100
 
 def spread(
     engine: Engine,
-) -> Callable[[Callable[[Item], Result], Sequence[Item]], Iterator[Result]]:
+) -> Callable[[Callable[[Given], Result], Sequence[Given]], Iterator[Result]]:
     """Return a function that is called like the built-in ``map`` and runs on an engine's machines.
 
     Files that the function reads or writes must be on a file system that all machines share. If the
@@ -27,7 +27,7 @@ def spread(
         engine: The engine that runs the jobs.
     """
 
-    def mapped(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+    def mapped(function: Callable[[Given], Result], items: Sequence[Given]) -> Iterator[Result]:
         ready = []
         for start in range(0, len(items), _ITEMS):
             call = Call(partial(_each, function, items[start : start + _ITEMS]))
@@ -40,6 +40,6 @@ def spread(
     return mapped
 
 
-def _each(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+def _each(function: Callable[[Given], Result], items: Sequence[Given]) -> Iterator[Result]:
     """Yield the results of some items, as one job."""
     yield from map(function, items)

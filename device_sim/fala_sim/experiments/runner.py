@@ -18,7 +18,7 @@ from fala_sim.records.store import RecordKey, RecordStore
 
 Parameters = ParamSpec("Parameters")
 Argument = TypeVar("Argument")
-Subject = TypeVar("Subject")
+Ready = TypeVar("Ready")
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,14 @@ class OtherPlanError(DataError):
 
 
 def prepare_all(
-    names: Iterable[str], prepare: Callable[[str], Subject], log: Log
-) -> tuple[list[Subject], list[str]]:
+    names: Iterable[str], prepare: Callable[[str], Ready], log: Log
+) -> tuple[list[Ready], list[str]]:
     """Prepare the subjects of some data sets, and return a line for each data set that fails.
 
     Raises:
         OtherPlanError: The folder holds the records of another plan.
     """
-    prepared: list[Subject] = []
+    prepared: list[Ready] = []
     failures: list[str] = []
     for name in names:
         result = _attempt(prepare, name)
@@ -182,7 +182,7 @@ def _append(store: RecordStore, record: Made, origin: Mapping[str, Any] | None) 
             path.unlink(missing_ok=True)
 
 
-def _attempt(prepare: Callable[[Argument], Subject], argument: Argument) -> Subject | FalaError:
+def _attempt(prepare: Callable[[Argument], Ready], argument: Argument) -> Ready | FalaError:
     try:
         return prepare(argument)
     except OtherPlanError:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import scipy.linalg
 
-from fala.model.losses import Floats
+from fala.base.products import Floats
 from fala_sim.methods.alignment import Alignment, SpaceMap
 from fala_sim.methods.method import Look, MethodSettings
 from fala_sim.methods.situation import Situation

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.base.products import Floats
 from fala.model.heads import Vectors
-from fala.model.losses import Floats
 from fala_sim.data.users import UserExample, distinct_texts
 from fala_sim.methods.frozen import FrozenMethod, vendor_scores
 from fala_sim.methods.method import MethodSettings, Scores

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.base.products import Floats
 from fala.model.heads import Head, Vectors
-from fala.model.losses import Floats
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.base.products import Floats
 from fala.model.heads import Vectors
-from fala.model.losses import Floats
 from fala_sim.methods.situation import Situation
 from fala_sim.methods.solve_flops import logits_flops
 

@@ -6,7 +6,7 @@ decompositions are those of Golub and Van Loan, "Matrix Computations", 4th editi
 
 from __future__ import annotations
 
-from fala.solver.minimum import Work
+from fala.solver.minimum import FitCost
 
 
 def logits_flops(examples: int, classes: int, dimension: int) -> float:
@@ -24,7 +24,7 @@ def clustering_flops(examples: int, dimension: int, clusters: int) -> float:
     return 4.0 * examples**2 * dimension + 2.0 * examples * clusters * dimension
 
 
-def fit_flops(work: Work) -> float:
+def fit_flops(work: FitCost) -> float:
     """Return the FLOPs of a device's fit, by Newton's method with conjugate gradients.
 
     The count has, once, the Gram matrix, or for each factor the matrix over the columns; the

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from fala.base.products import Floats
 from fala.model.heads import Head, Vectors
-from fala.model.losses import Floats
 from fala.solver.gaussian import LOGIT_WEIGHT
 from fala_sim.methods.matrix import Matrix
 

@@ -31,7 +31,7 @@ from fala_sim.methods.quality import LabelPositions, decisions, label_figures, p
 from fala_sim.prepare import exporter
 from fala_sim.prepare.measured import LogitArray
 from fala_sim.records.store import RecordKey
-from studies.houlsby.training import Method, train_method
+from studies.houlsby.training import TrainedMethod, train_method
 
 #: The span that leaves nothing out.
 WHOLE = "none"
@@ -71,7 +71,7 @@ def spans(layers: int) -> dict[str, tuple[int, int]]:
 
 
 def validate_rate(
-    task: Benchmark, key: RecordKey, trained: RecordKey, method: Method, rate: str
+    task: Benchmark, key: RecordKey, trained: RecordKey, method: TrainedMethod, rate: str
 ) -> Records:
     """Train a task at a learning rate, and yield its accuracy on the validation rows.
 
@@ -98,7 +98,9 @@ def validate_rate(
     yield Made(key, content)
 
 
-def train_benchmark(task: Benchmark, key: RecordKey, method: Method, rate: str = USUAL) -> Records:
+def train_benchmark(
+    task: Benchmark, key: RecordKey, method: TrainedMethod, rate: str = USUAL
+) -> Records:
     """Train a task by one method, and evaluate the bundle on the held-out rows.
 
     Args:
@@ -137,7 +139,7 @@ def train_benchmark(task: Benchmark, key: RecordKey, method: Method, rate: str =
 def leave_out(
     task: Benchmark,
     trained: RecordKey,
-    method: Method,
+    method: TrainedMethod,
     rate: str = USUAL,
     done: frozenset[RecordKey] = frozenset(),
 ) -> Records:
@@ -210,7 +212,7 @@ class _Evaluation:
 
 
 def _trained(
-    task: Benchmark, key: RecordKey, method: Method, rate: str, *, needed: bool = True
+    task: Benchmark, key: RecordKey, method: TrainedMethod, rate: str, *, needed: bool = True
 ) -> tuple[Path, dict[str, Any]]:
     """Return the bundle of a training and its summary; an earlier run's training is reused.
 

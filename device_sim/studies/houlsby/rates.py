@@ -16,7 +16,7 @@ from fala_sim.experiments.trainings import training_job
 from fala_sim.records.store import RecordContent, RecordKey, RecordKind, RecordStore
 from studies.houlsby import jobs
 from studies.houlsby.jobs import USUAL, Benchmark
-from studies.houlsby.training import Method
+from studies.houlsby.training import TrainedMethod
 
 #: Learning rates by method: its default, and others around it.
 RATES: Mapping[str, tuple[str, ...]] = {
@@ -37,7 +37,7 @@ class RateTrial:
     """
 
     kind: RecordKind
-    trained: Method
+    trained: TrainedMethod
     variant: str = ""
 
     @property

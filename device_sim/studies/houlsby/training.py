@@ -66,7 +66,7 @@ class Baseline:
         return []
 
 
-Method = AdapterMethod | Baseline
+TrainedMethod = AdapterMethod | Baseline
 
 #: The settings of each baseline. All epochs run, because the rate falls to zero in the last epoch.
 _LOOPS: Mapping[str, LoopSettings] = {
@@ -76,7 +76,7 @@ _LOOPS: Mapping[str, LoopSettings] = {
 }
 
 
-def train_method(settings: TaskRelease, method: Method) -> dict[str, Any]:
+def train_method(settings: TaskRelease, method: TrainedMethod) -> dict[str, Any]:
     """Train a task on the benchmark's own splits, and write its bundle.
 
     Args:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fala.base.products import Floats
 from fala.model.links import LABELS
-from fala.model.losses import Floats
 from fala.solver.factors import Solve
 from fala.solver.newton import TOLERANCE, Evidence, Problem, newton
 

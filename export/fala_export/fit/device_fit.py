@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fala.base.errors import DataError, counted, type_of
+from fala.base.products import Floats
 from fala.model.heads import Head, PersonalModel, Vectors
-from fala.model.losses import Floats, check_arrays
+from fala.model.losses import check_arrays
 from fala.solver.fit import fit
 from fala.solver.training import Inputs, TrainingSet, blocks_of, personal_of
 from fala.text.sparse_rows import SparseRows

@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.base.products import Floats
 from fala.model.links import LABELS, Link
-from fala.model.losses import Floats
 from fala.model.scales import Scales
 from fala.solver.design import GramRows
 from fala.solver.gaussian import Gaussian, calibrate, evidence_of, gaussian_around

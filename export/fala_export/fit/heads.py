@@ -23,6 +23,7 @@ from fala.base.examples import (
     listed,
     unique_texts,
 )
+from fala.base.products import Floats
 from fala.base.threads import one_blas_thread
 from fala.bundle.writing import rounded
 from fala.model.heads import Head, Lexical, Vectors, example_inputs
@@ -37,7 +38,7 @@ from fala.model.labels import (
     tags_of,
 )
 from fala.model.links import LABELS, LEAST_NOISE, TAGS, Link, Rating
-from fala.model.losses import Floats, check_arrays
+from fala.model.losses import check_arrays
 from fala.solver.newton import Evidence
 from fala.text.ngrams import BUCKETS, lexical_rows
 from fala_export.fit.joint import Joint, fit_joint

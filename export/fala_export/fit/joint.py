@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from fala.base.errors import DataError
+from fala.base.products import Floats
 from fala.base.threads import one_blas_thread
 from fala.model.links import Link
-from fala.model.losses import Floats
 from fala.solver.newton import Evidence
 from fala_export.fit.joint_rows import JointProblem
 from fala_export.people.draw import searched

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.base.products import Floats
 from fala.model.heads import Vectors
-from fala.model.losses import Floats
 from fala.solver.design import CentredRows, DenseRows, JointRows
 from fala.solver.newton import Evidence, Problem, newton
 from fala.text.sparse_rows import SparseRows

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from fala.backbones import Backbone
 from fala.base.errors import DataError
 from fala.base.examples import Example, document_of
+from fala.base.products import Floats
 from fala.bundle.reading import Bundle
 from fala.model.heads import Head, Vectors
 from fala.model.labels import Label
-from fala.model.losses import Floats
 from fala_export.fit.heads import HeadTrainingSet, fit_head, joint_problem, kind_of
 from fala_export.fit.joint import MOST_STEPS, fit_joint, refitted
 from fala_export.people.fold import folds_of

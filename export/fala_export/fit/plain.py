@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.base.products import Floats
 from fala.model.heads import Vectors
-from fala.model.losses import Floats
 from fala.solver.design import DenseRows
 from fala.solver.factors import cholesky
 from fala.solver.minimum import apart, minimize

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.base.products import Floats
 from fala.base.threads import one_blas_thread
 from fala.model.heads import Head, Vectors
-from fala.model.losses import Floats
 from fala.model.scales import Scales, scales_at
 from fala.solver.fit import default_scales
 from fala.solver.training import Block, Inputs, TrainingSet, blocks_of

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fala.base.products import Floats
 from fala.model.heads import Vectors
-from fala.model.losses import Floats
 from fala.solver.design import DenseRows
 
 #: Number of rows that are converted to float64 at a time.

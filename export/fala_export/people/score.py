@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.base.examples import document_of
+from fala.base.products import Floats
 from fala.model.heads import Head, Vectors
 from fala.model.labels import HeadLabel
 from fala.model.links import LABELS, ranks
-from fala.model.losses import Floats
 from fala_export.people.interval import (
     RowPositions,
     defined,

@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 
 from fala import Budget, Bundle, Device, Report
 from fala.base.files import temporary_folder
+from fala.base.products import Floats
 from fala.model.heads import Head, Vectors
 from fala.model.labels import HeadLabel, Label, equal_labels, natural_positive
 from fala.model.links import LABELS
-from fala.model.losses import Floats, label_probabilities
+from fala.model.losses import label_probabilities
 from fala_export.people.score import averaged, error_rate, scores
 from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import shown_labels

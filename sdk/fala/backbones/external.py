@@ -18,9 +18,9 @@ from fala.base.errors import DataError, EncoderError, UsageError, counted, shown
 from fala.base.examples import LARGEST, Item, as_float32, check_texts
 
 #: Returns the embeddings of n inputs, (n, d): texts, or the keys of ``Item`` objects.
-Encoder = Callable[[list[str]], ArrayLike]
+EncoderFunction = Callable[[list[str]], ArrayLike]
 #: A function, or functions by the names of their encoders.
-Functions = Encoder | Mapping[str, Encoder | None]
+Functions = EncoderFunction | Mapping[str, EncoderFunction | None]
 
 
 _thread = threading.local()  # has the app's functions that are running in this thread
@@ -63,7 +63,7 @@ class Encoders:
 
     def __init__(self, functions: Functions | None = None) -> None:
         #: By the encoders' names; a function without a name has the empty one.
-        self._functions: dict[str, Encoder] = {}
+        self._functions: dict[str, EncoderFunction] = {}
         named = functions if isinstance(functions, Mapping) else {"": functions}
         for name, function in named.items():
             if callable(function):
@@ -74,7 +74,7 @@ class Encoders:
                     f"names, not {shown(function)}"
                 )
 
-    def of(self, name: str, *, probed: bool = True) -> Encoder | None:
+    def of(self, name: str, *, probed: bool = True) -> EncoderFunction | None:
         """Return the function for a release's encoder, or None if there is none.
 
         Args:
@@ -92,7 +92,7 @@ class Encoders:
             named[name] = named.pop("")
             self._functions = named
 
-    def add(self, name: str, function: Encoder | None, before: str) -> None:
+    def add(self, name: str, function: EncoderFunction | None, before: str) -> None:
         """Add the function of a further encoder.
 
         Args:
@@ -117,7 +117,7 @@ class ExternalEncoder:
 
     is_transformer = True
 
-    def __init__(self, name: str, dimension: int, function: Encoder | None) -> None:
+    def __init__(self, name: str, dimension: int, function: EncoderFunction | None) -> None:
         self._name, self._dimension, self._function = name, dimension, function
 
     @property
@@ -221,17 +221,17 @@ class OwnEncoder:
 
     name: str
     dimension: int
-    function: Encoder | None = None
+    function: EncoderFunction | None = None
     probes: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
     texts: bool = False
 
     @property
-    def functions(self) -> dict[str, Encoder] | None:
+    def functions(self) -> dict[str, EncoderFunction] | None:
         """The function by its name, or None."""
         return None if self.function is None else {self.name: self.function}
 
     @classmethod
-    def asked(cls, function: Encoder, name: str | None) -> OwnEncoder:
+    def asked(cls, function: EncoderFunction, name: str | None) -> OwnEncoder:
         """Ask an app's function for its dimension, twice, because equal texts must be equal.
 
         Args:
@@ -268,12 +268,12 @@ class OwnEncoder:
         return cls(called, dimension, function, probes, texts=True)
 
 
-def default_name(function: Encoder | None, dimension: int) -> str:
+def default_name(function: EncoderFunction | None, dimension: int) -> str:
     """Return the name of an encoder that the app has not named."""
     return f"{'vectors' if function is None else function_name(function)} {dimension}"
 
 
-def function_name(function: Encoder) -> str:
+def function_name(function: EncoderFunction) -> str:
     """Return the name of a function, or for a method or another object that of its class."""
     while isinstance(function, partial):
         function = function.func
@@ -284,7 +284,7 @@ def function_name(function: Encoder) -> str:
 
 
 def _embedded(
-    function: Encoder, encoder: str, inputs: list[str], dimension: int | None = None
+    function: EncoderFunction, encoder: str, inputs: list[str], dimension: int | None = None
 ) -> NDArray[np.float32]:
     """Return the embeddings of n inputs by an app's function, checked, (n, dimension).
 
@@ -299,7 +299,7 @@ def _embedded(
         UsageError: The function uses a device that asks it again.
     """
     name = f"the app's encoder {encoder}"
-    before: tuple[Encoder, ...] = getattr(_thread, "running", ())
+    before: tuple[EncoderFunction, ...] = getattr(_thread, "running", ())
     if function in before:
         raise UsageError(
             f"{name} uses a device that asks the same encoder: compute the embeddings without "

@@ -50,6 +50,7 @@ _TOKENIZED = 1 << 18
 
 _INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 
+#: A function that returns the embeddings of n texts, (n, d).
 Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 Feeds = Mapping[str, NDArray[Any]]
 

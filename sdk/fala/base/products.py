@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 _BUILD = getattr(np.__config__, "CONFIG", None)
 _HAS_BLAS = _BUILD is None or "found" in _BUILD.get("Build Dependencies", {}).get("blas", {})
 
+Floats = NDArray[np.float64]
+
 # Rows of a Gram matrix that are computed together, without those above the diagonal.
 _TOGETHER = 64
 

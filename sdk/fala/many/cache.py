@@ -11,7 +11,7 @@ from threading import Lock
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.backbones.external import Encoder, Functions
+from fala.backbones.external import EncoderFunction, Functions
 from fala.base.examples import as_float32
 
 #: Bytes of a text's digest, and of the key that the digest is made with.
@@ -94,7 +94,7 @@ class EncodingCache:
 def cached(functions: Functions | None, cache: EncodingCache) -> Functions | None:
     """Return the app's encoders by way of a cache, in which each encoder has its own part."""
 
-    def of(name: str, function: Encoder | None) -> Encoder | None:
+    def of(name: str, function: EncoderFunction | None) -> EncoderFunction | None:
         if function is None:
             return None
         encode = function

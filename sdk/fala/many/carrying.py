@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from fala.backbones import OnnxEncoder
-from fala.backbones.external import Encoder, Encoders, Functions
+from fala.backbones.external import EncoderFunction, Encoders, Functions
 from fala.base.errors import BundleDigestError, FalaError, WorseModelError
 from fala.bundle.reading import Bundle
 from fala.device import Device
@@ -184,7 +184,7 @@ class Carrying:
             return ReplacedAll.of("replaced", report, encoded)
 
     @property
-    def _next(self) -> dict[str, Encoder | None]:
+    def _next(self) -> dict[str, EncoderFunction | None]:
         """The app's next encoder by its name."""
         functions = self._encoder if isinstance(self._encoder, Mapping) else {}
         return {self.own: functions.get(self.own)}

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fala.backbones import Backbone
-from fala.backbones.external import Encoder, Encoders
+from fala.backbones.external import EncoderFunction, Encoders
 from fala.base.errors import BundleError, DataError, DeviceError, ReleaseInUseError, counted, shown
 from fala.base.files import (
     check_path,
@@ -89,7 +89,7 @@ class Releases(ReleaseFiles):
         bundle: str | os.PathLike[str],
         *,
         trust: Trust | None = None,
-        encoder: Encoder | None = None,
+        encoder: EncoderFunction | None = None,
     ) -> Bundle:
         """Audit, validate and add a release, unless it is already there.
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from queue import SimpleQueue
 from typing import Any, BinaryIO, TypeVar
 
-Item = TypeVar("Item")
+Given = TypeVar("Given")
 Result = TypeVar("Result")
 
 _log = logging.getLogger("fala.many")
@@ -48,7 +48,7 @@ _ENDED = (OSError, EOFError, pickle.UnpicklingError, ValueError)
 
 
 def in_processes(
-    function: Callable[[Item], Result], items: Sequence[Item], count: int
+    function: Callable[[Given], Result], items: Sequence[Given], count: int
 ) -> Iterator[Result]:
     """Call a function for items, each in one of several processes with one thread each.
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.base.errors import BundleFormatError, DataError, UnknownLabelError, shown
+from fala.base.products import Floats
 from fala.model.labels import (
     HeadLabel,
     Label,
@@ -33,7 +34,6 @@ from fala.model.labels import (
     typed,
 )
 from fala.model.losses import (
-    Floats,
     binary_cross_entropy,
     cross_entropy,
     label_probabilities,

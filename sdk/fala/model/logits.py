@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
+from fala.backbones.onnx_encoder import Encode
 from fala.base.errors import BundleFormatError
 from fala.base.examples import MATCHING, Example, Match, unique_texts
 from fala.model.heads import PersonalModel, Vectors
-
-#: Returns the embeddings of n texts, (n, d).
-Encode = Callable[[Sequence[str]], Vectors]
 
 
 def logits(model: PersonalModel, encode: Encode, examples: Sequence[Example]) -> Vectors:

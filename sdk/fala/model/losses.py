@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.base.errors import UsageError, type_of
-
-Floats = NDArray[np.float64]
+from fala.base.products import Floats
 
 
 def check_arrays(**values: object) -> None:

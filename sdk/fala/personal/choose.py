@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.base.examples import MATCHING
+from fala.base.products import Floats
 from fala.base.threads import one_blas_thread
-from fala.model.losses import Floats
 from fala.personal.gather import GatheredRows, OldLogits
 from fala.selection.representatives import affordable, select
 from fala.store.examples import StoredExample

@@ -12,7 +12,7 @@ import numpy as np
 
 from fala.base.errors import DeviceError, WorseModelError, model_changed
 from fala.base.examples import Example
-from fala.model.losses import Floats
+from fala.base.products import Floats
 from fala.personal.gather import Space, gather
 from fala.personal.refit import Refit, fit_rows
 from fala.report import Changes, SideBySide

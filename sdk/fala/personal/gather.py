@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.base.examples import CLASSIFICATION, Example, texts_of, unique_texts
+from fala.base.products import Floats
 from fala.model.bridge import Bridge, reachable
 from fala.model.heads import Head, PersonalModel, Vectors
-from fala.model.losses import Floats
 from fala.model.scales import Scales
 from fala.personal.run import Run
 from fala.slots.folder import Snapshot
@@ -22,7 +22,7 @@ from fala.store.embeddings import as_stored
 from fala.store.examples import History, StoredExample
 from fala.store.store import Store
 
-Embeddings = Mapping[str, Vectors]
+VectorsByText = Mapping[str, Vectors]
 #: The evidence of a model where there is no label: a personal model's old logits minus its
 #: vendor's, (C,), by example, by the digest of the personal model. It may be empty.
 Inherited = Mapping[str, Mapping[int, Vectors]]
@@ -91,7 +91,7 @@ class Reading:
         """Return the examples' texts, each once."""
         return unique_texts(row.stored for row in self.examples())
 
-    def add(self, backbone: str, embeddings: Embeddings) -> None:
+    def add(self, backbone: str, embeddings: VectorsByText) -> None:
         """Add embeddings before they are stored, rounded as the store does, so later fits agree."""
         self._embeddings.setdefault(backbone, {}).update(as_stored(embeddings))
 
@@ -185,7 +185,7 @@ def gather(reading: Reading, space: Space) -> GatheredRows:
     embeddings replaces a missing one, and only its n-grams distinguish the example.
     """
     real = reading.embeddings(space.backbone)
-    sources: list[tuple[Bridge, Embeddings]] = []
+    sources: list[tuple[Bridge, VectorsByText]] = []
     if any(text not in real for text in reading.texts()):
         every = ((bridge, reading.embeddings(bridge.source)) for bridge in space.bridges)
         sources = [(bridge, embeddings) for bridge, embeddings in every if embeddings]
@@ -235,7 +235,7 @@ class OldLogits:
     logits: dict[int, NDArray[np.float32]]
     vendor: dict[int, NDArray[np.float32]]
     older: set[int]
-    embeddings: Embeddings
+    embeddings: VectorsByText
     slot: Slot
 
     def passed_on(self, head: Head) -> Inherited:
@@ -300,8 +300,8 @@ def old_differences(store: Store, slot: Slot) -> dict[int, Vectors]:
 
 
 def _with_estimates(
-    real: Embeddings, sources: Sequence[tuple[Bridge, Embeddings]], texts: set[str]
-) -> Embeddings:
+    real: VectorsByText, sources: Sequence[tuple[Bridge, VectorsByText]], texts: set[str]
+) -> VectorsByText:
     """Return embeddings by text: real ones, and estimates over bridges for the other texts.
 
     If several sources have a text, the last one counts.
@@ -318,8 +318,8 @@ def _with_estimates(
 def _inputs(
     examples: Sequence[Example],
     head: Head,
-    real: Embeddings,
-    sources: Sequence[tuple[Bridge, Embeddings]],
+    real: VectorsByText,
+    sources: Sequence[tuple[Bridge, VectorsByText]],
 ) -> Inputs:
     texts = {text for example in examples for text in texts_of(example)}
     embeddings = _with_estimates(real, sources, texts)
@@ -342,5 +342,5 @@ def _inputs(
     return Inputs(inputs, unseen)
 
 
-def _missing(real: Embeddings, example: Example) -> list[str]:
+def _missing(real: VectorsByText, example: Example) -> list[str]:
     return [text for text in dict.fromkeys(texts_of(example)) if text not in real]

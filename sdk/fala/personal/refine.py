@@ -19,7 +19,7 @@ from fala.personal.run import Run
 from fala.report import Counts, Report, Stopped
 from fala.slots.folder import Snapshot, Task
 from fala.slots.switching import give_up, opened
-from fala.solver.minimum import Work
+from fala.solver.minimum import FitCost
 
 _log = logging.getLogger("fala.refine")
 
@@ -44,7 +44,7 @@ class Refined:
 
     last: Refit
     forward_passes: int = 0
-    works: tuple[Work, ...] = ()
+    works: tuple[FitCost, ...] = ()
     clusters: int = 0
     queries: int = 0
     stopped: Stopped = Stopped.BUDGET

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fala.base.products import Floats
 from fala.base.threads import one_blas_thread
 from fala.model.heads import PersonalModel, Vectors
-from fala.model.losses import Floats
 from fala.personal.gather import GatheredRows, Reading, Space, gather
 from fala.slots.folder import Prepared, Snapshot
 from fala.slots.slot import Slot
 from fala.solver.decision import Verdict, decide
 from fala.solver.fit import Fit, fit, scales_for
-from fala.solver.minimum import Work
+from fala.solver.minimum import FitCost
 from fala.solver.training import personal_of
 from fala.store.slots import FitRecord
 
@@ -46,7 +46,7 @@ class Refit:
         return () if self.fit is None else self.fit.scales.numbers
 
     @property
-    def works(self) -> tuple[Work, ...]:
+    def works(self) -> tuple[FitCost, ...]:
         """The cost of the fit; empty if nothing was fitted."""
         return () if self.fit is None or self.fit.work is None else (self.fit.work,)
 

@@ -11,7 +11,7 @@ from fala.base.plain import Plain
 from fala.model.labels import HeadLabel
 from fala.report.comparison import Changes, changes_in_words, comparison_in_words
 from fala.solver.decision import Comparison, Decision, Judgement
-from fala.solver.minimum import Work
+from fala.solver.minimum import FitCost
 from fala.store.texts import NOT_KEPT
 
 #: The models that may be active, as a summary names them.
@@ -77,7 +77,7 @@ class Counts(Plain):
     agreement: float | None = None
     measure: str = ""
     scales: tuple[float, ...] = ()
-    fits: tuple[Work, ...] = ()
+    fits: tuple[FitCost, ...] = ()
     peak_memory: Mapping[str, int] = field(default_factory=dict)
 
 

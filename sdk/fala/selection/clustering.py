@@ -14,10 +14,10 @@ import numpy.typing as npt
 
 from fala.base.errors import BudgetError
 from fala.base.products import product
+from fala.model.heads import Vectors
 from fala.selection.graph import (
     Indices,
     SimilarityGraph,
-    Vectors,
     edge_keys,
     nearest_neighbours,
     row_blocks,

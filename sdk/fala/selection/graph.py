@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from fala.base.errors import DataError
 from fala.base.products import product
+from fala.model.heads import Vectors
 
-Vectors = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.intp]
 
 UNLABELLED = -1

@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fala.base.errors import BudgetError, DataError, shown
+from fala.model.heads import Vectors
 from fala.selection.clustering import cluster_graph, mean_directions, members_of
 from fala.selection.graph import (
     Indices,
-    Vectors,
     build_graph,
     classes_of,
     nearest_of,

@@ -27,7 +27,7 @@ _log = logging.getLogger("fala.slots")
 
 #: A function that checks a release with its backbone, and calls a function with the name of each
 #: step before taking it.
-Check = Callable[[Bundle, Backbone, Callable[[str], None]], None]
+ChildCheck = Callable[[Bundle, Backbone, Callable[[str], None]], None]
 
 #: The environment variable that an app sets, to any value, if it must not start processes.
 FORBIDDEN = "FALA_NO_CHILD_PROCESS"
@@ -166,7 +166,7 @@ def seconds(size: int) -> float:
     return SECONDS + SECONDS_A_MEGABYTE * size / 1e6
 
 
-def main(job: Mapping[str, Any], check: Check) -> None:
+def main(job: Mapping[str, Any], check: ChildCheck) -> None:
     """Load a release and run it on edge cases, under limits.
 
     This function writes a line to stdout before each step, and the outcome as JSON at the end.

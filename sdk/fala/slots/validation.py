@@ -16,13 +16,13 @@ import numpy as np
 from fala.audit.tokenizer import unknown_patterns
 from fala.backbones import Backbone, OnnxEncoder
 from fala.backbones.external import Encoders
-from fala.backbones.onnx_encoder import RUN_TOKENS
+from fala.backbones.onnx_encoder import RUN_TOKENS, Encode
 from fala.base.errors import BundleFormatError, BundleMismatchError, counted
 from fala.base.examples import Example
 from fala.bundle.format import ONNX, TOKENIZER, VECTOR_TABLES
 from fala.bundle.reading import Bundle, named_errors
 from fala.model.heads import Head, PersonalModel, Vectors
-from fala.model.logits import Encode, probe
+from fala.model.logits import probe
 from fala.slots.child import validate_in_child
 from fala.slots.release import backbone_of
 from fala.slots.slot import Slot

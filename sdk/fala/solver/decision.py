@@ -20,8 +20,8 @@ import numpy as np
 
 from fala.base.errors import be, counted
 from fala.base.plain import Plain
+from fala.base.products import Floats
 from fala.model.links import LABELS, Link, PerTag
-from fala.model.losses import Floats
 
 #: The least number of labelled examples, and of examples of each of two labels, for a comparison.
 MIN_LABELLED, MIN_OF_A_LABEL = 10, 3

@@ -7,8 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fala.base.products import gram, product
-from fala.model.losses import Floats
+from fala.base.products import Floats, gram, product
 from fala.text.sparse_rows import SparseRows
 
 # The number of rows that are written out together to extend a Gram matrix; n-grams' rows are long.

@@ -20,8 +20,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fala.base.products import gram, product
-from fala.model.losses import Floats
+from fala.base.products import Floats, gram, product
 from fala.solver.design import CentredRows, DenseRows, GramRows, JointRows
 
 # Rows of an inverted block of the diagonal: an inverse costs three times as much as a product.

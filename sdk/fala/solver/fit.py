@@ -30,13 +30,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.base.products import Floats
 from fala.base.threads import one_blas_thread
 from fala.model.links import PerTag
-from fala.model.losses import Floats
 from fala.model.scales import Scales, scales_at
 from fala.solver.design import DenseRows, GramRows, JointRows
 from fala.solver.gaussian import Candidate, Gaussian, calibrate, evidence_of, gaussian_around
-from fala.solver.minimum import LARGEST, Minimum, Work, minimize, shortest
+from fala.solver.minimum import LARGEST, FitCost, Minimum, minimize, shortest
 from fala.solver.newton import Evidence, Problem, newton
 from fala.solver.training import Block, TrainingSet
 from fala.text.sparse_rows import SparseRows
@@ -75,7 +75,7 @@ class Fit:
     state: State | None = None
 
     @property
-    def work(self) -> Work | None:
+    def work(self) -> FitCost | None:
         """The cost of the full fit; None without evidence."""
         return None if self.state is None else self.state.minimum.work
 

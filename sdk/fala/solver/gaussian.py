@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fala.base.products import Floats
 from fala.model.links import PerTag
-from fala.model.losses import Floats
 from fala.model.scales import Scales
 from fala.solver.design import CentredRows, DenseRows, JointRows
 from fala.solver.minimum import Minimum, minimize

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from fala.model.losses import Floats
+from fala.base.products import Floats
 from fala.solver.design import CentredRows, DenseRows, GramRows, JointRows
 from fala.solver.factors import SINGLE, OverColumns, OverExamples, Solve, over_blocks
 from fala.solver.newton import FACTORS, TOLERANCE, Problem, Steps, newton
@@ -42,7 +42,7 @@ _FOLDS_TOLERANCE = 1e-2
 
 
 @dataclass(frozen=True)
-class Work:
+class FitCost:
     """The cost of a minimum, in sizes and counts.
 
     Attributes:
@@ -110,13 +110,13 @@ class Minimum:
         ]
 
     @property
-    def work(self) -> Work:
+    def work(self) -> FitCost:
         """The cost of this minimum."""
         rows = self.rows
         factored = len(rows) <= SINGLE or len(rows) > LARGEST
         numbers, gram = _costs(rows.rows or rows if isinstance(rows, GramRows) else rows)
         counts = [steps.count for _, steps in self.parts]
-        return Work(
+        return FitCost(
             rows.size, numbers, gram if isinstance(rows, GramRows) else 0,
             sum(steps.z.shape[1] for _, steps in self.parts), sum(counts),
             sum(steps.directions for _, steps in self.parts),

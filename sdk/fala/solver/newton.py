@@ -22,8 +22,8 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.base.products import Floats
 from fala.model.links import LABELS, Link
-from fala.model.losses import Floats
 from fala.solver.design import GramRows, Products
 from fala.solver.factors import Solve
 

@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.base.errors import DataError
-from fala.base.products import product
+from fala.base.products import Floats, product
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.links import LABELS, Link
-from fala.model.losses import Floats
 from fala.text.sparse_rows import SparseRows
 
 

@@ -64,7 +64,7 @@ was flushed is not simulated.
 from fala.testing.clock import Clock
 from fala.testing.cuts import Course, Cut, PowerCuts, Work
 from fala.testing.disks import Fault, counted, failing_disk, watching
-from fala.testing.layer import Kind, Operation, Unsynced
+from fala.testing.layer import Operation, OperationKind, Unsynced
 from fala.testing.processes import Ended, Say, run_apart
 from fala.testing.releases import LABELS, RELEASES, labels_of, texts, write_releases
 
@@ -76,8 +76,8 @@ __all__ = [
     "Cut",
     "Ended",
     "Fault",
-    "Kind",
     "Operation",
+    "OperationKind",
     "PowerCuts",
     "Say",
     "Unsynced",

@@ -14,7 +14,7 @@ from typing import Any
 
 from fala.base.errors import DataError
 from fala.testing.disks import counted, watching
-from fala.testing.layer import Kind, Operation, Unsynced
+from fala.testing.layer import Operation, OperationKind, Unsynced
 from fala.testing.processes import Ended, Say, die, run_apart
 
 #: An app's code: its arguments are a copy of the prepared folder, and ``say``.
@@ -87,7 +87,7 @@ class PowerCuts:
 
     def at_operations(
         self,
-        kinds: Collection[Kind] | None = None,
+        kinds: Collection[OperationKind] | None = None,
         *,
         count: int | None = None,
         unsynced: Unsynced = "kept",

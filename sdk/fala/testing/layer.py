@@ -14,7 +14,9 @@ from pathlib import Path
 from threading import RLock
 from typing import Literal, TypeVar
 
-Kind = Literal["create", "link", "write", "truncate", "sync", "rename", "delete", "mkdir", "rmdir"]
+OperationKind = Literal[
+    "create", "link", "write", "truncate", "sync", "rename", "delete", "mkdir", "rmdir"
+]
 #: What a power cut does to written bytes that were not synced.
 Unsynced = Literal["kept", "lost", "some"]
 
@@ -33,7 +35,7 @@ class Operation:
     """
 
     number: int
-    kind: Kind
+    kind: OperationKind
     path: Path
     half: Callable[[], object] | None = field(default=None, compare=False, repr=False)
 
@@ -74,7 +76,7 @@ class Layer:
 
     def failure(
         self,
-        kind: Kind,
+        kind: OperationKind,
         path: str | bytes | os.PathLike[str],
         *,
         half: Callable[[], object] | None = None,
@@ -97,7 +99,7 @@ class Layer:
 
     def perform(
         self,
-        kind: Kind,
+        kind: OperationKind,
         path: str | os.PathLike[str],
         act: Callable[[], _Result],
         half: Callable[[], object] | None = None,
@@ -127,7 +129,7 @@ class Layer:
         for shared in Path(self.root).rglob("*-shm"):  # shared memory of processes that have ended
             shared.unlink()
 
-    def _track(self, kind: Kind, name: str, source: str | None) -> None:
+    def _track(self, kind: OperationKind, name: str, source: str | None) -> None:
         if kind == "sync" or kind == "delete":
             self._synced.pop(name, None)
         elif kind == "rename" and source is not None:

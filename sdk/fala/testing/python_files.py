@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fala.testing.layer import Kind, active
+from fala.testing.layer import OperationKind, active
 
 _hook_installed = False
 
@@ -36,7 +36,7 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     layer = active()
     if layer is None:
         return
-    kind: Kind | None = None
+    kind: OperationKind | None = None
     path, source = arguments[0], None
     if event == "open":
         kind = _opening(path, arguments[2])
@@ -47,7 +47,7 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
         kind, path = "rename", _resolved(arguments[1], arguments[3])
     else:
         path = _resolved(path, arguments[-1])
-        kinds: dict[str, Kind] = {
+        kinds: dict[str, OperationKind] = {
             "os.remove": "delete", "os.mkdir": "mkdir", "os.rmdir": "rmdir",
         }  # fmt: skip
         # An operation that fails anyway does not count.
@@ -61,7 +61,7 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
         raise OSError(error, os.strerror(error), os.fspath(path))
 
 
-def _opening(path: object, flags: int) -> Kind | None:
+def _opening(path: object, flags: int) -> OperationKind | None:
     if not flags & (os.O_WRONLY | os.O_RDWR) or not isinstance(path, str | bytes | os.PathLike):
         return None
     if flags & os.O_CREAT and not Path(os.fsdecode(path)).exists():
@@ -98,7 +98,7 @@ def wrap() -> Callable[[], None]:
             return real_open(file, mode, *rest, **named)
         return _pyio.open(file, mode, *rest, **named)  # it writes by os.write
 
-    def wrapper(name: str, kind: Kind) -> Callable[..., Any]:
+    def wrapper(name: str, kind: OperationKind) -> Callable[..., Any]:
         target = 1 if name == "copy_file_range" else 0  # its first argument is the source
 
         def call(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
@@ -131,7 +131,7 @@ def wrap() -> Callable[[], None]:
 
 
 #: Functions of ``os`` on open files, where the system has them; ``shutil`` copies by two of them.
-_HANDLES: dict[str, Kind] = {
+_HANDLES: dict[str, OperationKind] = {
     "fsync": "sync", "fdatasync": "sync", "write": "write", "pwrite": "write",
     "sendfile": "write", "copy_file_range": "write", "ftruncate": "truncate",
 }  # fmt: skip

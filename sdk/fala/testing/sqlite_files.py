@@ -16,7 +16,7 @@ from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_int, c_int64, c_vo
 from typing import Any
 
 from fala.base.errors import FalaError
-from fala.testing.layer import Kind, active
+from fala.testing.layer import OperationKind, active
 
 _FULL, _CANNOT_OPEN = 13, 14
 _WRITE, _SYNC, _TRUNCATE, _DELETE, _SHARED = 778, 1034, 1546, 2570, 4874
@@ -88,7 +88,9 @@ def watch_sqlite() -> None:
     register(ctypes.byref(shim), 1)
 
 
-def _failure(kind: Kind, path: str | None, half: Callable[[], object] | None = None) -> int | None:
+def _failure(
+    kind: OperationKind, path: str | None, half: Callable[[], object] | None = None
+) -> int | None:
     layer = active()
     return None if layer is None or path is None else layer.failure(kind, path, half=half)
 

@@ -9,9 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.base.products import gram
-
-Floats = NDArray[np.float64]
+from fala.base.products import Floats, gram
 
 _SPARSE_COST = 600  # the time of a product in a sparse Gram matrix, in products of a dense one
 _BLOCK = 128  # rows whose sparse products are in memory at a time

@@ -49,7 +49,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 #: A function that is called with a stage's name, the units done and their total, and that may raise
 #: an error to stop.
-Check = Callable[[str, int, int], None]
+UpdateProgress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Source:
 
 @contextmanager
 def newer_release(
-    device: Path, source: Source, limits: UpdateLimits, progress: Check
+    device: Path, source: Source, limits: UpdateLimits, progress: UpdateProgress
 ) -> Iterator[Path | None]:
     """Download and verify the newest release of a product, if the device has never had it.
 
@@ -153,7 +153,9 @@ def trusted_root(root: object) -> bytes:
     return data
 
 
-def _newer(folder: Path, source: Source, limits: UpdateLimits, progress: Check) -> Path | None:
+def _newer(
+    folder: Path, source: Source, limits: UpdateLimits, progress: UpdateProgress
+) -> Path | None:
     fetcher = Fetcher(source.url, limits)
     progress("look", 0, 1)
     with repository_errors(source.url, fetcher):
