@@ -1,13 +1,8 @@
-"""Functions that other processes import: called for items, or as a program."""
+"""Functions that other processes import, and call for items."""
 
 import os
 import signal
-import sys
 from pathlib import Path
-
-import numpy as np
-
-from fala.device import Device
 
 
 def thread_and_process(item):
@@ -31,19 +26,3 @@ def die_at(item):
     if item < 0:
         os.kill(os.getpid(), signal.SIGKILL)
     return item
-
-
-def use(folder, release, *texts):
-    """Predict and learn until that is replaced and the texts are learned; print the failures."""
-    left, wrong = list(texts), 0
-    with Device.open(folder) as device:
-        print("open", flush=True)
-        while left or device.status().release != release:
-            wrong += not np.isfinite(device.predict_proba(["a text of this user"])).all()
-            if left:
-                device.learn([left.pop()], ["1"])
-    print(wrong, flush=True)
-
-
-if __name__ == "__main__":
-    use(*sys.argv[1:])

@@ -7,15 +7,7 @@ import numpy as np
 import pytest
 
 import fala
-from adapter_releases import (
-    NAMES,
-    PROBES,
-    TEXTS,
-    answers,
-    equal,
-    labels_of,
-    learned_device,
-)
+from adapter_releases import NAMES, PROBES, TEXTS, answers, equal, labels_of, learned_device
 from bundles import DIMENSION, write_word_vector_release
 from devices import left_of, sql
 from fala import Bundle, Device, Pair

@@ -5,15 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from adapter_releases import (
-    NAMES,
-    PROBES,
-    TEXTS,
-    answers,
-    equal,
-    learned_device,
-    write_adapter_for,
-)
+from adapter_releases import NAMES, PROBES, TEXTS, answers, equal, learned_device, write_adapter_for
 from bundles import make_head
 from fala import Budget, Bundle, Device, DeviceError, WorseModelError, replace_all
 from fala_export import add_bridge, write_release

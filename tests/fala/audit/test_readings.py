@@ -13,17 +13,12 @@ from fala.testing.releases import write_releases
 _INT32, _INT64 = 1 << 32, 1 << 64
 
 
-def test_what_is_written_usually_is_accepted():
-    whole = varied_model()
-    assert joined(parts_of(whole)) == whole
-    assert compared(whole) == ""
-
-
 @pytest.mark.parametrize("name", ["small", "bert"])
 def test_changed_fields_are_read_as_protobuf_reads_them_or_are_rejected(name, tmp_path):
     model = varied_model()
     if name == "bert":
         model = Bundle.open(write_releases(tmp_path)["bert"]).read(ONNX_MODEL)
+    assert joined(parts_of(model)) == model and compared(model) == ""
     results = []
     for number in range(500 if name == "small" else 60):
         data, changes = changed(model, f"{name}-{number}")
@@ -102,8 +97,8 @@ def test_numbers_beyond_their_type_are_rejected(numbers, change, match):
         ((7, 5), field(13, b""), "outside its own file"),
         ((7, 1, 5, 6), field(5, varint(14 << 3) + varint(1)), "outside its own file"),
         ((7, 1, 5, 6), field(5, field(13, b"")), "outside its own file"),
-        ((), field(25, b""), "field 25, which no encoder has"),
-        ((), field(20, b""), "field 20, which no encoder has"),
+        ((), field(25, b""), "functions or training of its own"),
+        ((), field(20, b""), "functions or training of its own"),
     ],
 )
 def test_what_readers_read_differently_is_rejected(around, added, match):

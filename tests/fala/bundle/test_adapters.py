@@ -77,32 +77,25 @@ def test_wrong_adapter_arrays_are_rejected(task, bad, name, change, match):
     refused(bad(repacked(task.path, {name: changed})), BundleFormatError, match)
 
 
-CONFIG = layout.ADAPTER_CONFIG
-OTHERS = [
-    ({"non_linearity": "relu"}, "non_linearity is 'r"),
-    ({"is_parallel": True}, "is_parallel is True"),
-    ({"scaling": True}, "scaling is True"),
-    ({"mh_adapter": None}, "mh_adapter is None"),
-]
-
-
 @pytest.mark.parametrize(
-    ("files", "fields", "match"),
+    ("config", "fields", "match"),
     [
-        ({CONFIG: b"{"}, {}, "not JSON"),
-        ({CONFIG: b"[]"}, {}, "has no config"),
-        ({CONFIG: b'{"config": 3}'}, {}, "has no config"),
-        ({CONFIG: b"[" * 5000}, {}, "not JSON"),
-        *(
-            ({CONFIG: json.dumps({"config": {**FORM, **other}}).encode()}, {}, match)
-            for other, match in OTHERS
-        ),
+        (b"{", {}, "not JSON"),
+        (b"[]", {}, "has no config"),
+        (b'{"config": 3}', {}, "has no config"),
+        (b"[" * 5000, {}, "not JSON"),
+        ({"non_linearity": "relu"}, {}, "non_linearity is 'r"),
+        ({"is_parallel": True}, {}, "is_parallel is True"),
+        ({"scaling": True}, {}, "scaling is True"),
+        ({"mh_adapter": None}, {}, "mh_adapter is None"),
         ({}, {"details": {}}, "base is no digest"),
         ({}, {"details": {"base": "x" * 64}}, "base is no digest"),
         ({}, {"task": None, "labels": []}, "base is no digest, or it has no head"),
-        ({STEPS: None}, {}, r"missing .*down\.scales\.npy"),
     ],
-    ids=range(12),
+    ids=range(11),
 )
-def test_wrong_adapter_settings_are_rejected(task, bad, files, fields, match):
-    refused(bad(repacked(task.path, files, **fields)), BundleFormatError, match)
+def test_wrong_adapter_settings_are_rejected(task, bad, config, fields, match):
+    if isinstance(config, dict):
+        config = json.dumps({"config": {**FORM, **config}}).encode()
+    data = repacked(task.path, {layout.ADAPTER_CONFIG: config}, **fields)
+    refused(bad(data), BundleFormatError, match)

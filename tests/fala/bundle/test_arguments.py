@@ -5,13 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from bundles import (
-    DIMENSION,
-    make_head,
-    repacked,
-    word_vector_files,
-    word_vector_manifest,
-)
+from bundles import DIMENSION, make_head, repacked, word_vector_files, word_vector_manifest
 from fala import Bundle, BundleError, BundleFormatError, FalaError
 from fala.base.errors import safe_line
 from fala.model.bridge import Bridge

@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from bundles import (
-    make_head,
-)
+from bundles import make_head
 from checkout import SUPPORT
 from fala import Bundle, BundleFormatError
 from fala.bundle.writing import lexical_files, rounded

@@ -83,15 +83,13 @@ def test_another_format_version_is_rejected(release, bad, version):
     ],
 )
 def test_missing_and_wrong_fields_are_rejected(release, bad, name, values):
-    for value in values:
-        data = repacked(release.path, **{name: value})
-        refused(bad(data), BundleFormatError, "manifest cannot be read")
-    manifest = json.loads(release.manifest.to_json())
-    if name in ("precision", "max_length"):
-        return
-    del manifest[name]
-    data = with_manifest(release, json.dumps(manifest).encode())
-    refused(bad(data), BundleFormatError, "manifest cannot be read")
+    contents = [repacked(release.path, **{name: value}) for value in values]
+    if name not in ("precision", "max_length"):
+        manifest = json.loads(release.manifest.to_json())
+        del manifest[name]
+        contents.append(with_manifest(release, json.dumps(manifest).encode()))
+    for content in contents:
+        refused(bad(content), BundleFormatError, "manifest cannot be read")
 
 
 def test_fields_of_a_later_version_are_ignored(release, bad):
@@ -128,6 +126,8 @@ NINE = {layout.HEAD_WEIGHT: array_bytes(NINE.weight), layout.HEAD_BIAS: array_by
     [
         ("release", {layout.VECTORS: None}, {}, f"missing.*{layout.VECTORS}"),
         *(("with_words", {name: None}, {}, f"missing.*{name}") for name in layout.LEXICAL_FILES),
+        ("task", {layout.adapter_file("down.weight", scales=True): None}, {},
+         r"missing .*down\.scales\.npy"),
         ("release", {}, {"labels": ["a"]}, "label"),
         ("release", {}, {"labels": ["a", "b", "c"]}, "label"),
         ("release", {}, {"labels": ["a", "a"]}, "label"),

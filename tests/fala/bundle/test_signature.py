@@ -5,11 +5,7 @@ import sys
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    PublicFormat,
-    load_pem_public_key,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
 
 import fala
 from bundles import make_head, repacked, write_onnx_release, write_word_vector_release
@@ -39,7 +35,6 @@ def refused(tmp_path, path, trust, match, error=fala.BundleSignatureError):
         Device.create(tmp_path / "device", path, trust=trust)
     assert type(caught.value) is error
     assert not (tmp_path / "device").exists()
-    return caught.value
 
 
 def test_every_form_of_the_key_is_accepted(tmp_path, signed, keys):
@@ -59,59 +54,47 @@ def test_signing_does_not_change_the_bundle(signed):
     assert set(signature) == {"format", "key", "signature"}
 
 
-def signed_by_another_key(path, keys):
-    sign_file(path, keys / "other.pem")
-
-
-def forge_key_name(path, keys):
+def another_key_under_its_name(path, keys):
     signature = path.with_name("x.fala.sig")
-    theirs = json.loads(signature.read_bytes())
+    name = json.loads(signature.read_bytes())["key"]
     sign_file(path, keys / "other.pem")
     forged = json.loads(signature.read_bytes())
-    signature.write_text(json.dumps({**forged, "key": theirs["key"]}))
-
-
-def flip_a_byte(path, _):
-    path.write_bytes(path.read_bytes().replace(b"<unk>", b"<unl>"))
+    signature.write_text(json.dumps({**forged, "key": name}))
 
 
 @pytest.mark.parametrize(
     ("change", "match", "error"),
     [
-        (signed_by_another_key, "signed by another key", fala.BundleSignatureError),
-        (forge_key_name, "not of this bundle",
+        (lambda path, keys: sign_file(path, keys / "other.pem"), "signed by another key",
          fala.BundleSignatureError),
+        (another_key_under_its_name, "not of this bundle", fala.BundleSignatureError),
         # A valid bundle with right digests: only the signature is wrong.
         (lambda path, _: write_word_vector_release(path, make_head(seed=9)), "not of this bundle",
          fala.BundleSignatureError),
         # Fields that this SDK does not read are signed, too: a later one may read them.
         (lambda path, _: path.write_bytes(repacked(path, more="x")), "not of this bundle",
          fala.BundleSignatureError),
-        (flip_a_byte, "SHA-256", fala.BundleDigestError),
-        (lambda path, _: path.write_bytes(b"no zip" * 10), "not a bundle", fala.BundleFormatError),
-    ],
-)  # fmt: skip
-def test_other_bundles_are_rejected(tmp_path, signed, keys, change, match, error):
-    change(signed, keys)
-    refused(tmp_path, signed, keys / "vendor.pub", match, error)
-
-
-@pytest.mark.parametrize(
-    "content", [None, b"", b"[]", b"3", b"\xff", b"[" * 9_000, b'{"format": 1}',
+        (lambda path, _: path.write_bytes(path.read_bytes().replace(b"<unk>", b"<unl>")),
+         "SHA-256", fala.BundleDigestError),
+        (lambda path, _: path.with_name("x.fala.sig").unlink(), "x.fala: .*not signed: x.fala.sig",
+         fala.BundleSignatureError),
+        *(
+            (lambda path, _, wrong=wrong: path.with_name("x.fala.sig").write_bytes(wrong),
+             "x.fala: .*(is not a signature|of format 2)", fala.BundleSignatureError)
+            for wrong in (
+                b"", b"[]", b"3", b"\xff", b"[" * 9_000, b'{"format": 1}',
                 b'{"format": 1, "key": 3, "signature": 4}',
                 b'{"format": 1, "key": "zz", "signature": "00"}',
                 b'{"format": 1, "key": "00", "signature": "00"}',
-                b'{"format": 2, "key": "00", "signature": "00"}'],
-    ids=range(11),
+                b'{"format": 2, "key": "00", "signature": "00"}',
+            )
+        ),
+    ],
+    ids=range(16),
 )  # fmt: skip
-def test_missing_and_malformed_signatures_are_rejected(tmp_path, signed, keys, content):
-    signature, match = signed.with_name("x.fala.sig"), "is not a signature|of format 2"
-    if content is None:
-        signature.unlink()
-        match = "not signed: x.fala.sig"
-    else:
-        signature.write_bytes(content)
-    assert str(signed) in str(refused(tmp_path, signed, keys / "vendor.pub", match))
+def test_other_bundles_and_signatures_are_rejected(tmp_path, signed, keys, change, match, error):
+    change(signed, keys)
+    refused(tmp_path, signed, keys / "vendor.pub", match, error)
 
 
 def test_a_bundle_that_changes_during_reading_is_rejected(tmp_path, signed, keys, monkeypatch):
@@ -142,26 +125,19 @@ def test_the_key_of_the_creation_is_required_from_then_on(tmp_path, signed, keys
     write_onnx_release(new)
     write_onnx_release(other)
     sign_file(other, keys / "other.pem")
-    with Device.create(folder, signed, trust=keys / "vendor.pub") as device:
-        for call in (device.replace, device.preview):
-            with pytest.raises(fala.BundleSignatureError, match="not signed"):
-                call(new)
+    Device.create(folder, signed, trust=keys / "vendor.pub").close()
     (keys / "vendor.pub").rename(keys / "moved.pub")  # the device has the key itself
     with Device.open(folder) as device:
-        with pytest.raises(fala.BundleSignatureError, match="not signed"):
-            device.replace(new)
+        for call in (device.replace, device.preview, device.load_adapter):
+            with pytest.raises(fala.BundleSignatureError, match="not signed"):
+                call(new)
         with pytest.raises(fala.BundleSignatureError, match="signed by another key"):
             device.replace(other)
-        with pytest.raises(fala.BundleSignatureError, match="not signed"):
-            device.load_adapter(new)
         assert device.status().release == "tiny vectors"
         assert device.replace(other, trust=keys / "other.pub").new == "tiny encoder"  # another key
         sign_file(new, keys / "vendor.pem")
         assert device.replace(new).new == "tiny encoder"
     (keys / "moved.pub").rename(keys / "vendor.pub")
-    with Device.create(tmp_path / "any", signed) as device:
-        new.with_name("new.fala.sig").unlink()
-        assert device.replace(new).new == "tiny encoder"
 
 
 def test_verifying_needs_the_extra(tmp_path, signed, keys, monkeypatch):

@@ -247,55 +247,38 @@ def test_processes_and_threads_that_share_releases_at_once(tmp_path, releases):
 # One backbone a process
 
 
-def test_devices_of_a_release_have_one_backbone(tmp_path, transformer, create):
-    devices = [create(user, transformer) for user in range(3)]
-    devices.append(Device.create(tmp_path / "copy", transformer))
-    devices[0].learn(TEXTS[:8], [*devices[0].labels] * 4)
-    values = devices[1].predict_proba(PROBES).tolist()
-    with ThreadPoolExecutor(4) as pool:  # its threads share it, too
-        for each in pool.map(lambda device: device.predict_proba(PROBES).tolist(), devices[1:] * 5):
-            assert each == values
-    gc.disable()  # nothing waits for it
-    try:
-        for device in devices:
-            assert is_loaded(transformer)
-            device.close()
-        assert not is_loaded(transformer)
-        del device, devices
-    finally:
-        gc.enable()
-
-
-def test_a_backbone_is_loaded_once_by_threads_that_open_devices_at_once(
-    tmp_path, transformer, create, monkeypatch
-):
-    for user in range(4):
+def test_devices_of_a_release_have_one_backbone(tmp_path, transformer, shared, create, monkeypatch):
+    """It is loaded once, also by threads that open devices at once, and as long as it is used."""
+    for user in range(3):
         create(user, transformer).close()
+    Device.create(tmp_path / "3", transformer).close()  # with a file of its own
     loads, original, start = [], Bundle.backbone, threading.Barrier(4)
-
-    def predict(user):
-        start.wait()
-        with Device.open(tmp_path / f"{user}") as device:
-            device.predict(PROBES)
-            start.wait()
 
     def counted(self, *arguments):
         loads.append(self.path)
         return original(self, *arguments)
 
+    def predict(user):
+        start.wait()
+        with Device.open(tmp_path / f"{user}") as device:
+            values = device.predict_proba(PROBES).tolist()
+            start.wait()
+            return values
+
     monkeypatch.setattr(Bundle, "backbone", counted)
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(predict, range(4)))
-    assert len(loads) == 1
-
-
-def test_a_backbone_that_the_app_keeps_stays_loaded(transformer, shared, create):
-    kept = shared.backbone(shared.add(transformer).digest)
-    with create("a", transformer) as device:
-        device.predict(PROBES)
-    assert is_loaded(transformer) and len(kept.encode(PROBES)) == len(PROBES)
-    del kept
-    assert not is_loaded(transformer)
+        first, *others = pool.map(predict, range(4))
+    assert len(loads) == 1 and others == [first] * 3
+    gc.disable()  # nothing waits for it
+    try:
+        assert not is_loaded(transformer)
+        kept = shared.backbone(digest(transformer))
+        Device.open(tmp_path / "0", releases=shared).close()
+        assert is_loaded(transformer) and len(kept.encode(PROBES)) == len(PROBES)
+        del kept
+        assert not is_loaded(transformer)
+    finally:
+        gc.enable()
 
 
 def test_a_changed_file_is_noticed_although_the_release_is_open(tmp_path, transformer, create):

@@ -14,7 +14,6 @@ import pytest
 
 import fala
 from bridged import TEXTS, write_releases
-from checkout import SUPPORT
 from device_command import done, failed, run
 from devices import embedded, sql, state
 from fala import Budget, Bundle, Device, Releases, replace_all
@@ -230,24 +229,6 @@ def test_where_no_process_may_be_started_all_is_done_here(users, releases, monke
 
 
 # Processes
-
-
-@pytest.mark.slow
-def test_an_active_user_is_served_and_keeps_what_is_learned_meanwhile(
-    users, shared, releases, reference
-):
-    learned = [f"learned meanwhile {number}" for number in range(20)]
-    program = [sys.executable, SUPPORT / "in_other_processes.py", users[0], "mid", *learned]
-    app = subprocess.Popen(program, stdout=subprocess.PIPE, text=True)
-    assert app.stdout.readline() == "open\n"
-    result = replace_all(users, releases["mid"], releases=shared, budget=Budget(20), workers=2)
-    assert result.replaced == 4
-    assert app.communicate(timeout=60)[0] == "0\n"
-    with Device.open(users[0]) as device:
-        labels = {row.example: row.label for row in device.examples()}
-        assert device.status().release == "mid" and {labels[text] for text in learned} == {"1"}
-        assert len(labels) == 80
-    reference(users[1:])
 
 
 @pytest.mark.slow

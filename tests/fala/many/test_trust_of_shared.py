@@ -52,23 +52,20 @@ def shared(tmp_path):
 
 def refused(tmp_path, shared, files, match=ONLY_SIGNED, **settings):
     """Check that every door refuses the special release, and that nothing changes."""
-    with pytest.raises(BundleError, match=match):
-        Device.create(tmp_path / "refused", files["special"], releases=shared, **settings)
-    assert not (tmp_path / "refused").exists()
-    with pytest.raises(BundleError, match=match):
-        shared.add(files["special"], **settings)
-    shutil.rmtree(tmp_path / "refusing", ignore_errors=True)
-    with Device.create(tmp_path / "refusing", files["first"], releases=shared) as device:
-        for call in (device.replace, device.preview):
-            with pytest.raises(BundleError, match=match):
-                call(files["special"], **settings)
+    special, folder = files["special"], tmp_path / "refusing"
+    shutil.rmtree(folder, ignore_errors=True)
+    with Device.create(folder, files["first"], releases=shared) as device:
         name = device.status().release
-    with pytest.raises(BundleError, match=match):
-        fala.replace_all(
-            [tmp_path / "refusing"], files["special"], releases=shared, workers=1, **settings
-        )
-    with Device.open(tmp_path / "refusing") as device:
-        assert device.status().release == name
+        for call in (
+            lambda: Device.create(tmp_path / "refused", special, releases=shared, **settings),
+            lambda: shared.add(special, **settings),
+            lambda: device.replace(special, **settings),
+            lambda: device.preview(special, **settings),
+            lambda: fala.replace_all([folder], special, releases=shared, workers=1, **settings),
+        ):
+            with pytest.raises(BundleError, match=match):
+                call()
+        assert device.status().release == name and not (tmp_path / "refused").exists()
 
 
 def test_who_verified_no_signature_inherits_no_checks_of_a_signed_one(
@@ -110,13 +107,11 @@ def test_who_verified_another_signature_inherits_them_too(tmp_path, files, share
 
 
 def test_replace_all_leaves_no_trust_in_the_process(tmp_path, files, shared):
-    folders = [tmp_path / "a", tmp_path / "b"]
-    for folder in folders:
-        Device.create(folder, files["first"], releases=shared).close()
+    Device.create(tmp_path / "a", files["first"], releases=shared).close()
     done = fala.replace_all(
-        folders, files["special"], trust=files["key"], releases=shared, workers=1
+        [tmp_path / "a"], files["special"], trust=files["key"], releases=shared, workers=1
     )
-    assert (done.replaced, done.failed) == (2, 0)
+    assert (done.replaced, done.failed) == (1, 0)
     refused(tmp_path, shared, files)
     refused(tmp_path, Releases(tmp_path / "others"), files)
 
@@ -126,7 +121,6 @@ def test_a_device_inherits_no_more_from_its_own_past(tmp_path, files):
         device.replace(files["special"], trust=files["key"])
         with pytest.raises(BundleFormatError, match=ONLY_SIGNED):
             device.replace(files["special"])
-        device.replace(files["special"], trust=files["key"])
 
 
 def test_a_file_without_a_record_is_checked(tmp_path, files, shared, another_process):

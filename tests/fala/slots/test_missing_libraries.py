@@ -1,16 +1,15 @@
 """A missing library of a transformer is an error, and no fault of the release."""
 
 import shutil
+import sqlite3
 import sys
+from contextlib import closing
 
 import pytest
 
 import fala
 from adapter_releases import TEXTS, write_adapter_for, write_release_for_adapters
 from bundles import write_word_vector_release
-from devices import sql
-
-LABELS = [str(number % 2) for number in range(len(TEXTS))]
 
 
 @pytest.fixture(scope="module")
@@ -22,12 +21,18 @@ def releases(tmp_path_factory):
     return {"vectors": vectors.path, "transformer": transformer.path, "adapter": adapter.path}
 
 
+def kept(path):
+    """Return all that a device's store contains, and its bundles' names."""
+    with closing(sqlite3.connect(path / "store.sqlite3")) as db:
+        return [*db.iterdump()], sorted(file.name for file in (path / "bundles").iterdir())
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory, releases):
     """Make a device on word vectors, and the same with the transformer on trial."""
     folder = tmp_path_factory.mktemp("folders")
     with fala.Device.create(folder / "vectors", releases["vectors"]) as device:
-        device.learn(TEXTS[:20], LABELS[:20])
+        device.learn(TEXTS[:20], ["0", "1"] * 10)
     shutil.copytree(folder / "vectors", folder / "transformer")
     with fala.Device.open(folder / "transformer") as device:
         device.replace(releases["transformer"], fala.Budget(10))
@@ -43,13 +48,6 @@ def missing(request, monkeypatch):
 
 def raises(library):
     return pytest.raises(fala.MissingExtraError, match=f"needs {library}: pip install {library} ")
-
-
-def kept(path):
-    """Return all that a device's store contains, and its bundles' names."""
-    tables = [name for (name,) in sql(path, "SELECT name FROM sqlite_master WHERE type = 'table'")]
-    files = sorted(file.name for file in (path / "bundles").iterdir())
-    return {table: sql(path, f"SELECT * FROM {table}") for table in tables}, files
 
 
 def test_no_release_is_installed(tmp_path, releases, folders, missing, monkeypatch):
@@ -80,7 +78,7 @@ def test_a_release_on_trial_stays_on_trial(tmp_path, folders, missing, monkeypat
             assert device.status().on_trial and device.status().fell_back is None
     assert kept(path) == before
     with fala.Device.open(path) as device, raises(missing):
-        device.learn(TEXTS[20:30], LABELS[20:30])
+        device.learn(TEXTS[20:30], ["0", "1"] * 5)
     assert fala.Device.examine(path).labelled == 30  # the labels are kept before they are encoded
     monkeypatch.undo()
     with fala.Device.open(path) as device:

@@ -12,12 +12,7 @@ import bundles
 from bridged import TEXTS
 from devices import closest, damaged_pages, loss, sql, unchecked
 from fala import Budget, Bundle, Device
-from fala.base.errors import (
-    BundleError,
-    BundleMismatchError,
-    DeviceError,
-    OlderReleaseError,
-)
+from fala.base.errors import BundleError, BundleMismatchError, DeviceError, OlderReleaseError
 from fala.model.links import TAGS
 from fala.slots.repair import repair
 from fala.store.encryption import PLAIN

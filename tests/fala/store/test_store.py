@@ -1,7 +1,6 @@
 """The store writes what it says into the device's SQLite file."""
 
 import sqlite3
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -128,22 +127,3 @@ def test_what_changed_is_found_without_reading_all_examples(store):
         with store.transaction():
             store.examples.forget(store.examples.ids(["new", "none"]))
     assert costs[1] < 1.2 * costs[0]
-
-
-def test_transactions_of_threads_do_not_mix(store):
-    with store.transaction():
-        store.slots.put(slot("a"))
-        store.slots.activate("a", None)
-
-    def write(name):
-        for number in range(20):
-            with store.transaction():
-                store.examples.remember([f"{name} {number} one"], [None])
-                store.examples.remember([f"{name} {number} two"], [None])
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(write, "abcd"))
-    texts = [row.example for row in store.examples.all()]
-    assert len(texts) == 160 and store.slots.counts()[1] == 160
-    # No thread's pair was cut in two.
-    assert all(a[:-3] == b[:-3] for a, b in zip(texts[::2], texts[1::2], strict=True))

@@ -26,11 +26,8 @@ def pair(tmp_path):
 
 
 def refused(turns, wait=False):
-    with (
-        pytest.raises(DeviceError, match="another process uses it; try again"),
-        turns.turn(wait=wait),
-    ):
-        pytest.fail("two have the turn")
+    with pytest.raises(DeviceError, match="another process uses it; try again"):
+        turns.turn(wait=wait).__enter__()
 
 
 def test_one_writes_at_a_time(pair):
@@ -44,9 +41,8 @@ def test_one_writes_at_a_time(pair):
     assert not first.mine and not second.mine
 
 
-def test_a_turn_that_does_not_end_is_an_error(tmp_path):
-    (tmp_path / "store").touch()
-    first, second = Turns(tmp_path / "store", 5), Turns(tmp_path / "store", 0.1)
+def test_a_turn_that_does_not_end_is_an_error(pair, tmp_path):
+    first, second = pair[0], Turns(tmp_path / "store", 0.1)
     with first.turn(), ThreadPoolExecutor(1) as pool:
         pool.submit(refused, second, wait=True).result()
     with second.turn():
@@ -56,8 +52,8 @@ def test_a_turn_that_does_not_end_is_an_error(tmp_path):
 def test_a_thread_does_not_wait_for_itself(pair):
     """An app's function may have another object on the folder."""
     first, second = pair
-    with first.turn(), pytest.raises(UsageError, match="another Device object"), second.turn():
-        pytest.fail("two have the turn")
+    with first.turn(), pytest.raises(UsageError, match="another Device object"):
+        second.turn().__enter__()
     with second.turn():
         assert second.mine
 
@@ -108,14 +104,13 @@ def test_who_waits_is_next(pair, of):
     assert len(taken) >= 5
 
 
-def test_the_turn_of_a_killed_process_ends(tmp_path):
+def test_the_turn_of_a_killed_process_ends(pair, tmp_path):
     script = (
         "import sys, time; from pathlib import Path; from fala.store.turns import Turns\n"
         "with Turns(Path(sys.argv[1]), 5).turn():\n    print('taken', flush=True); time.sleep(60)"
     )
-    (tmp_path / "store").touch()
     command = [sys.executable, "-c", script, tmp_path / "store"]
-    turns = Turns(tmp_path / "store", 5)
+    turns, _ = pair
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "taken\n"
         refused(turns)
@@ -142,9 +137,9 @@ def test_a_file_system_without_locks_has_turns_of_threads(pair, monkeypatch):
 
 def test_a_lock_that_cannot_be_opened_is_an_error(tmp_path):
     turns = Turns(tmp_path / "store", 1)
-    with pytest.raises(DeviceError, match="was erased"), turns.turn():
-        pytest.fail("a turn without a store")
+    with pytest.raises(DeviceError, match="was erased"):
+        turns.turn().__enter__()
     (tmp_path / "store").touch()
     (tmp_path / "store.turn").mkdir()
-    with pytest.raises(DeviceError, match="directory"), turns.turn():
-        pytest.fail("a turn without a lock")
+    with pytest.raises(DeviceError, match="directory"):
+        turns.turn().__enter__()
