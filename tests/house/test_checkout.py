@@ -7,8 +7,7 @@ import pytest
 import checkout
 import fala
 import fala.base.errors
-from checkout import ROOT, names_used
-from imports import python_files
+from checkout import ROOT, names_used, python_files
 
 #: Paths outside the checkout: a parent folder, or a user's folder.
 OUTSIDE = re.compile(r"\.\./\w|(?<![\w.])/(home|root|work|Users)/")

@@ -1,20 +1,16 @@
 """Allowed imports between the packages, and between the device's subpackages."""
 
 import ast
+import functools
 import subprocess
 import sys
+from dataclasses import dataclass
+from pathlib import Path
 
 import fala
 import fala_export
 from base_install import NETWORK, PACKAGES
-from checkout import ROOT
-from imports import (
-    attributes_of,
-    imports_of,
-    modules_of,
-    python_files,
-    room_of,
-)
+from checkout import ROOT, python_files
 
 DEVICE = ROOT / "sdk" / "fala"
 EXPORTER = ROOT / "export" / "fala_export"
@@ -46,6 +42,70 @@ IMPURE = {
     "datetime", "io", "json", "logging", "os", "pathlib", "shutil", "sqlite3", "subprocess",
     "tempfile", "time",
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported module, or one name out of it."""
+
+    file: Path
+    line: int
+    module: str  # "fala.bundle" in `from fala.bundle import format`
+    name: str | None  # "words" there, None in `import fala.bundle`
+
+    @property
+    def package(self):
+        return self.module.partition(".")[0]
+
+    def __str__(self):
+        statement = f"import {self.module}"
+        if self.name is not None:
+            statement = f"from {self.module} import {self.name}"
+        return f"{self.file}:{self.line}: {statement}"
+
+
+@functools.cache
+def nodes_of(file):
+    """Return the nodes of a file's syntax tree that are imports or attributes."""
+    kinds = ast.Import, ast.ImportFrom, ast.Attribute
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    return [node for node in ast.walk(tree) if isinstance(node, kinds)]
+
+
+def imports_of(file):
+    """Yield every import of a file, also inside functions; a relative import is an error."""
+    for node in nodes_of(file):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(file, node.lineno, alias.name, None)
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                raise ValueError(f"{file}:{node.lineno}: a relative import")
+            for alias in node.names:
+                yield Import(file, node.lineno, node.module, alias.name)
+
+
+def attributes_of(file, module):
+    """Yield attributes of a module that a file uses: ``Device`` in ``fala.Device``."""
+    for node in nodes_of(file):
+        match node:
+            case ast.Attribute(value=ast.Name(id=owner), attr=name) if owner == module:
+                yield name
+
+
+def modules_of(package):
+    """Return a package's files by the names of their modules, its folder given."""
+    by_module = {}
+    for file in python_files(package):
+        parts = file.relative_to(package.parent).with_suffix("").parts
+        by_module[".".join(part for part in parts if part != "__init__")] = file
+    return by_module
+
+
+def room_of(module):
+    """Return the subpackage of a module; "" is the package itself."""
+    return module.split(".")[1] if "." in module else ""
+
 
 MODULES = modules_of(DEVICE)
 

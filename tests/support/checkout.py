@@ -19,6 +19,14 @@ needs_records = pytest.mark.skipif(
 marks: set[str] = set()
 
 
+def python_files(folder):
+    """Return the Python files of a folder, which has some."""
+    files = sorted(folder.rglob("*.py"))
+    if not files:
+        raise ValueError(f"{folder}: no Python file")
+    return files
+
+
 def real_data(*parts):
     """A file or folder of the real data sets; skips the test without it.
 
