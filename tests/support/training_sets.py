@@ -7,6 +7,7 @@ import scipy.optimize
 
 from bundles import make_head
 from fala.model.links import LABELS, TAGS
+from fala.solver.fit import fit
 from fala.solver.gaussian import BIAS_DEVIATION, LOGIT_WEIGHT, SLOPE_DEVIATION
 from fala.solver.training import Block, Inputs, TrainingSet
 from fala.text.sparse_rows import SparseRows
@@ -135,6 +136,18 @@ def answers(training, fitted):
     """A full fit's logits, from its weights alone."""
     parts = zip(training.blocks, fitted.full.weights, strict=True)
     return sum(dense(block) @ weight.T for block, weight in parts) + fitted.full.bias
+
+
+def left_out_by_refits(training, scales=None, chosen=None):
+    """The logits of examples by fits without each: of the full model, and of the calibrated one."""
+    refits = []
+    for index in range(len(training)) if chosen is None else chosen:
+        labels, targets = training.labels.copy(), training.targets.copy()
+        labels[index] = targets[index] = np.nan
+        # The weights of the other examples do not change.
+        without = fit(replace(training, labels=labels, targets=targets), scales)
+        refits.append((without.full.left_out[index], without.calibrated.left_out[index]))
+    return np.swapaxes(refits, 0, 1)
 
 
 def part(training, chosen):

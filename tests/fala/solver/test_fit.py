@@ -12,7 +12,7 @@ from fala.model.scales import Scales
 from fala.solver import factors, gaussian, minimum
 from fala.solver.fit import default_scales, fit, scales_for
 from fala.solver.training import Block, Inputs, TrainingSet
-from training_sets import D, answers, brute_force, dense, make_training
+from training_sets import D, answers, brute_force, dense, left_out_by_refits, make_training
 
 #: Three tags, which do not exclude one another.
 TAGS = {"classes": 3, "tags": True}
@@ -102,23 +102,10 @@ def test_factors_in_single_precision_have_the_same_minimum(monkeypatch, case):
 # Leave-one-out
 
 
-def left_out_by_refits(training):
-    """Return the logit of every example by a fit without it."""
-    logits = []
-    for index in range(len(training)):
-        labels, targets = training.labels.copy(), training.targets.copy()
-        labels[index] = targets[index] = np.nan
-        # The weights of the other examples do not change.
-        logits.append(
-            fit(replace(training, labels=labels, targets=targets), STILL).full.left_out[index]
-        )
-    return np.array(logits)
-
-
 @pytest.mark.parametrize("n", [30, 6])
 def test_leave_one_out_is_exact_for_squares(n):
     training = make_training(targets="only", n=n)
-    refits = left_out_by_refits(training)
+    refits, _ = left_out_by_refits(training, STILL)
     np.testing.assert_allclose(fit(training, STILL).full.left_out, refits, atol=1e-6)
 
 
@@ -126,7 +113,7 @@ def test_leave_one_out_is_exact_for_squares(n):
 def test_leave_one_out_is_near_a_refit(case):
     training = make_training(**{"n": 30 if "classes" in case else 60, **case})
     fitted = fit(training, STILL)
-    refits = left_out_by_refits(training)
+    refits, _ = left_out_by_refits(training, STILL)
     ours = np.abs(fitted.full.left_out - refits)
     nothing = np.abs(answers(training, fitted) - refits)
     # Several logits are left out by fits, to a rougher tolerance.

@@ -11,6 +11,7 @@ from fala.model.scales import Scales
 from fala.solver import minimum
 from fala.solver.fit import fit
 from fala.solver.training import Block, Inputs, TrainingSet
+from training_sets import left_out_by_refits
 
 
 def planted(classes, n, d, seed=0):
@@ -54,20 +55,14 @@ def test_many_labels_are_left_out_by_fits(monkeypatch, classes, n):
     fitted = fit(training)
     monkeypatch.setattr(minimum, "FOLDED", 0)  # what follows needs no folds
     stepped = fit(training).full.left_out
-    refits = []
     chosen = np.arange(0, n, 2)
-    for row in chosen:
-        labels = training.labels.copy()
-        labels[row] = np.nan
-        without = fit(replace(training, labels=labels))
-        refits.append((without.full.left_out[row], without.calibrated.left_out[row]))
+    refits = left_out_by_refits(training, chosen=chosen)
     truth = training.labels[chosen]
-    models = fitted.full, fitted.calibrated
-    for ours, theirs in zip(models, np.swapaxes(refits, 0, 1), strict=True):
+    for ours, theirs in zip((fitted.full, fitted.calibrated), refits, strict=True):
         loss, refitted = (cross_entropy(truth, z).mean() for z in (ours.left_out[chosen], theirs))
         assert loss == pytest.approx(refitted, abs=0.004)
     by_fits, by_step = (
-        np.abs(z[chosen] - np.array(refits)[:, 0]).mean() for z in (fitted.full.left_out, stepped)
+        np.abs(z[chosen] - refits[0]).mean() for z in (fitted.full.left_out, stepped)
     )
     assert by_fits < by_step / 2
 
@@ -79,15 +74,11 @@ def test_one_step_of_many_labels_is_near_a_refit(monkeypatch, classes, scale, sh
     n, count = 150, 40
     x, y = planted(classes, n, 100)
     x, y = x[:n], y[:n]
-    scales = Scales((float(scale),), slope=1.0, bias=1.0)
-    truth = np.eye(classes)[y[:count]]
-    without = []
-    for row in range(count):
-        rest = np.arange(n) != row
-        fitted = fit(training_of(x[rest], y[rest], classes), scales).full
-        without.append(x[row] @ fitted.weights[0].T + fitted.bias)
-    full = fit(training_of(x, y, classes), scales).full
-    refitted = cross_entropy(truth, np.array(without, dtype=np.float64)).mean()
+    scales, truth = Scales((float(scale),), slope=1.0, bias=1.0), np.eye(classes)[y[:count]]
+    training = training_of(x, y, classes)
+    without, _ = left_out_by_refits(training, scales, range(count))
+    full = fit(training, scales).full
+    refitted = cross_entropy(truth, without).mean()
     estimated = cross_entropy(truth, full.left_out[:count]).mean()
     fitted = (x[:count] @ full.weights[0].T + full.bias).astype(float)
     training_loss = cross_entropy(truth, fitted).mean()
