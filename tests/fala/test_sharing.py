@@ -14,7 +14,7 @@ import pytest
 
 from bridged import PROBES, TEXTS
 from checkout import SUPPORT
-from devices import embedded, refine_all, same, state
+from devices import assert_close, embedded, refine_all, same, state
 from fala import Budget, Bundle, Device, DeviceChangedError, DeviceError, Stopped
 from fala.slots import release as loaded
 from fala.slots.folder import Folder
@@ -68,8 +68,7 @@ def test_a_label_learned_meanwhile_counts(device, releases, other, stage):
     assert report.new == "mid" and report.labelled == report.examples == len(TEXTS) + 1
     before = state(device)
     assert same(state(other), before) and device.fit().fitted == len(TEXTS) + 1
-    for fitted, values in zip(state(device), before, strict=True):
-        np.testing.assert_allclose(fitted, values, atol=1e-5)
+    assert_close(state(device), before, 1e-5)
 
 
 def test_a_replacement_ends_although_its_progress_learns_each_time(device, releases, other):

@@ -10,7 +10,7 @@ import pytest
 
 from bridged import PROBES, TEXTS
 from checkout import SUPPORT
-from devices import same, sql, state
+from devices import assert_close, same, sql, state
 from fala import Budget, BundleFormatError, Device, DeviceError
 from fala.backbones import OnnxEncoder
 from fala.slots.trial import PREDICTIONS, TRIES
@@ -95,8 +95,7 @@ def test_labels_learned_on_trial_count_after_the_fallback(replaced, before):
         values = state(device)
         assert device.status().release == "old" and not same(values, before)
         assert device.fit().labelled == len(TEXTS) + len(LATER)
-        for fitted, expected in zip(state(device), values, strict=True):
-            np.testing.assert_allclose(fitted, expected, atol=1e-6)
+        assert_close(state(device), values)
 
 
 def test_an_attempt_that_its_process_survives_does_not_count(replaced, monkeypatch):

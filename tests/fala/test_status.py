@@ -10,16 +10,11 @@ import pytest
 import fala
 from bridged import PROBES, TEXTS
 from device_command import works
+from devices import stored_in
 from fala import Budget, Bundle, BundleDigestError, DataError, Device, DeviceError, Stopped
 from fala.slots.installing import BUNDLES
 from file_server import FileServer
 from vendors import Vendor
-
-
-def stored_in(path):
-    """Return the bytes of a folder's files, except for SQLite's shared memory."""
-    files = (file for file in path.rglob("*") if file.is_file())
-    return {file: file.read_bytes() for file in files if not file.name.endswith("-shm")}
 
 
 def damage(path, release):

@@ -83,15 +83,10 @@ def state(device):
     return [np.asarray(part) for part in parts]
 
 
-def assert_alike(device, reference):
-    """Two devices answer the same, where one has forgotten what the other never had."""
-    assert_close(state(device), state(reference))
-
-
-def assert_close(values, reference):
-    """Arrays equal others within ``TOLERANCE``: those of the same sums in another order."""
+def assert_close(values, reference, tolerance=TOLERANCE):
+    """Check arrays against others, by default those of the same sums in another order."""
     for each, expected in zip(values, reference, strict=True):
-        np.testing.assert_allclose(each, expected, rtol=TOLERANCE, atol=TOLERANCE)
+        np.testing.assert_allclose(each, expected, rtol=tolerance, atol=tolerance)
 
 
 def closest(device, before):
@@ -147,6 +142,12 @@ def fitted(head, inputs, labels, unseen=0.0, words=None, scales=None):
 
 def everything(folder):
     return b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
+
+
+def stored_in(folder):
+    """The bytes of a folder's files, but of SQLite's shared memory."""
+    files = (file for file in folder.rglob("*") if file.is_file())
+    return {file: file.read_bytes() for file in files if not file.name.endswith("-shm")}
 
 
 def left_of(folder, texts):

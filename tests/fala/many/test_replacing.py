@@ -9,13 +9,12 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
 import pytest
 
 import fala
 from bridged import TEXTS, write_releases
 from device_command import done, failed, run
-from devices import embedded, sql, state
+from devices import assert_close, embedded, sql, state
 from fala import Budget, Bundle, Device, Releases, replace_all
 from fala.base.files import FULL_DISK
 from fala.many import replacing
@@ -52,8 +51,7 @@ def reference(tmp_path_factory, learned_users, releases):
     def compare(folders):
         for folder in folders:
             with Device.open(folder) as device:
-                for values, expected in zip(state(device), states[folder.name], strict=True):
-                    np.testing.assert_allclose(values, expected, atol=1e-5)
+                assert_close(state(device), states[folder.name], 1e-5)
 
     return compare
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bridged import TEXTS
-from devices import embedded, fitted, halved, loss, refine_all, same, sql, state
+from devices import assert_close, embedded, fitted, halved, loss, refine_all, same, sql, state
 from fala import Budget, Bundle, Device
 from fala.personal.refine import BATCH
 
@@ -48,8 +48,7 @@ def test_rollbacks_restore_both_models(device, path, releases):
     assert not same(after_label, mid) and after_label[0] == pytest.approx(mid[0], abs=0.05)
     after = device.learn([])
     assert after.fitted == len(TEXTS) + 1
-    for values, expected in zip(state(device), after_label, strict=True):
-        np.testing.assert_allclose(values, expected, atol=1e-5)
+    assert_close(state(device), after_label, 1e-5)
     assert device.refine(Budget(5)).examples == len(TEXTS) + 1
 
 
@@ -119,5 +118,4 @@ def test_replacing_by_the_active_release_keeps_the_previous_model(
         assert same(state(device), new)
     with Device.open(shutil.copytree(learned, tmp_path / "never")) as never:
         never.learn(TEXTS[:5], flipped)
-        for values, expected in zip(old, state(never), strict=True):
-            np.testing.assert_allclose(values, expected, atol=1e-5)
+        assert_close(old, state(never), 1e-5)

@@ -2,11 +2,10 @@
 
 import shutil
 
-import numpy as np
 import pytest
 
 from bridged import TEXTS
-from devices import embedded, refine_all, same, state
+from devices import assert_close, embedded, refine_all, same, state
 from fala import Device
 from fala.personal.run import BRIDGED_PASSES, Budget
 from fala.testing import PowerCuts, run_apart
@@ -55,8 +54,7 @@ def resumed(folder, states, release, encoded):
         refine_all(device)
         assert len(encoded) == len(set(encoded)) == len(TEXTS) - len(paid)
         assert not set(encoded) & paid
-        for fitted, expected in zip(state(device), states["last"], strict=True):
-            np.testing.assert_allclose(fitted, expected, atol=0.02)
+        assert_close(state(device), states["last"], 0.02)
         device.rollback()
         assert same(state(device), states["old"])
     return name

@@ -9,7 +9,7 @@ import bridged
 import fala
 from bridged import PROBES, TEXTS
 from device_command import done, failed, works
-from devices import same, state
+from devices import same, state, stored_in
 from fala import Budget, Bundle, Comparison, Correlation, Device, Difference
 from fala.model.heads import Head
 from fala.personal.compare import refuse_worse
@@ -35,19 +35,10 @@ def blunt(tmp_path, releases):
     return path
 
 
-def files_of(path):
-    """Return the bytes of a device's files, but of SQLite's shared memory."""
-    return {
-        file.name: file.read_bytes()
-        for file in path.rglob("*")
-        if file.is_file() and not file.name.endswith("-shm")
-    }
-
-
 def test_a_preview_predicts_the_replacement(device, path, releases, encoded):
-    before, files = state(device), files_of(path)
+    before, files = state(device), stored_in(path)
     preview = device.preview(releases["mid"], Budget(0))
-    assert len(encoded) == PROBE_COUNT and same(state(device), before) and files_of(path) == files
+    assert len(encoded) == PROBE_COUNT and same(state(device), before) and stored_in(path) == files
     assert not device.status().on_trial and not device.status().can_roll_back
     size = sum(file.stat().st_size for file in (path / "bundles").iterdir())
     report = device.replace(releases["mid"], Budget(0))
