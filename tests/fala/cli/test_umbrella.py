@@ -111,14 +111,11 @@ PROGRAMS = [part.program for part in fala_command.PARTS if part.program]
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_ctrl_c_while_a_program_is_imported_ends_in_one_line(program):
-    name = program.partition("-")[2]
-    code = f"import fala_command; fala_command.{name}()"
+    code = f"import fala_command; fala_command.{program.partition('-')[2]}()"
     process = subprocess.Popen(
         [sys.executable, "-c", code, "--help"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
     maps = Path(f"/proc/{process.pid}/maps")
     warm.until(lambda: "numpy" in maps.read_text(), process)
     process.send_signal(signal.SIGINT)

@@ -160,4 +160,3 @@ def test_a_slow_regular_expression_is_rejected(expression, release, tmp_path):
     sign_file(path, tmp_path / "vendor.pem")
     with pytest.raises(BundleError, match=r"PanicException|took more processor time .* expression"):
         Device.create(tmp_path / "device", path, trust=tmp_path / "vendor.pub")
-    assert not (tmp_path / "device").exists()

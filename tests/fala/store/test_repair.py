@@ -41,7 +41,8 @@ def test_a_repair_does_not_change_a_whole_folder(folder):
 
 
 def test_unreadable_rows_affect_no_other_row(folder, replaced):
-    ids = [row for (row,) in sql(folder, "SELECT id FROM examples ORDER BY id")]
+    before = {row: (example, label, added) for row, example, label, added in rows_of(folder)}
+    ids = [*before]
     unchecked(
         folder,
         f"UPDATE examples SET label = x'ff' WHERE id = {ids[3]}",
@@ -50,24 +51,21 @@ def test_unreadable_rows_affect_no_other_row(folder, replaced):
         "UPDATE embeddings SET vector = x'0102' WHERE text = 9",
         "UPDATE logits SET value = 'none' WHERE example = 11",
     )
-    with (
-        Device.open(folder) as device,
-        pytest.raises(DeviceError, match=r"examples are damaged.*doctor"),
-    ):
-        device.examples()
-    before = list(sql(folder, "SELECT id, added FROM examples"))
+    with pytest.raises(DeviceError, match=r"examples are damaged.*doctor"):
+        rows_of(folder)
     report = Device.repair(folder)
     assert (report.examples, report.labelled, report.lost) == (90, 88, 1)
     # What is damaged is kept aside, not deleted.
     assert report.aside is not None and (folder / report.aside).is_file()
+    after = {row: (example, label, added) for row, example, label, added in rows_of(folder)}
+    # The text of the lost row is kept, too, without its label.
+    lost, new = before[ids[4]][0], ids[-1] + 1
+    assert {*after} == {*ids, new} - {ids[4]} and after[new][:2] == (lost, None)
+    assert after[ids[3]][:2] == (before[ids[3]][0], None)
+    assert after[ids[5]][:2] == before[ids[5]][:2] and after[ids[5]][2] > time.time() - 60
+    kept = {*ids[:3], *ids[6:]}
+    assert {row: after[row] for row in kept} == {row: before[row] for row in kept}
     with Device.open(folder) as device:
-        # The text of the lost row is kept, too, without its label.
-        rows = {row.id: row for row in device.examples()}
-        assert {*rows} == {*ids, ids[-1] + 1} - {ids[4]} and rows[ids[-1] + 1].label is None
-        assert {row.example for row in rows.values()} == {*TEXTS}
-        times = {row: moment for row, moment in before if row not in (ids[4], ids[5])}
-        assert times == {row: rows[row].added for row in times}
-        assert rows[ids[5]].label is not None and rows[ids[5]].added > time.time() - 60
         assert closest(device, replaced[2]) < 0.1
     assert Device.examine(folder).whole
 

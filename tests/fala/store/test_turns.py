@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 
@@ -58,48 +59,50 @@ def test_a_thread_does_not_wait_for_itself(pair):
         assert second.mine
 
 
-def test_a_turn_is_had_while_other_threads_open_devices(tmp_path, pair):
-    first, _ = pair
+@contextmanager
+def beside(act, threads=1):
+    """Let threads do something again and again, until the block ends."""
     ended = threading.Event()
 
-    def open_others():
+    def repeat():
         while not ended.is_set():
-            Turns(tmp_path / "other", 5)
+            act()
 
-    with ThreadPoolExecutor(2) as pool:
-        opening = [pool.submit(open_others) for _ in range(2)]
+    with ThreadPoolExecutor(threads) as pool:
+        acting = [pool.submit(repeat) for _ in range(threads)]
         try:
-            for _ in range(300):
-                with first.turn():
-                    assert first.mine
+            yield
         finally:
             ended.set()
-        assert [each.result() for each in opening] == [None, None]
+    for each in acting:
+        each.result()
+
+
+def test_a_turn_is_had_while_other_threads_open_devices(tmp_path, pair):
+    first, _ = pair
+    with beside(lambda: Turns(tmp_path / "other", 5), threads=2):
+        for _ in range(300):
+            with first.turn():
+                assert first.mine
 
 
 @pytest.mark.parametrize("of", ["processes", "threads"])
 def test_who_waits_is_next(pair, of):
     """This holds however often another one writes."""
     first, second = pair if of == "processes" else [pair[0]] * 2
-    taken, ended, before = [], threading.Event(), []
+    taken, before = [], []
 
-    def write_again_and_again():
-        while not ended.is_set():
-            with first.turn():
-                taken.append(None)
-                time.sleep(0.01)
+    def write():
+        with first.turn():
+            taken.append(None)
+            time.sleep(0.01)
 
-    thread = threading.Thread(target=write_again_and_again)
-    thread.start()
-    try:
+    with beside(write):
         for _ in range(20):
             time.sleep(0.005)
             start = len(taken)
             with second.turn():
                 before.append(len(taken) - start)
-    finally:
-        ended.set()
-        thread.join()
     assert sorted(before)[10] <= 1 and max(before) <= 8
     assert len(taken) >= 5
 

@@ -3,6 +3,7 @@
 import json
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -228,27 +229,22 @@ class TestInterrupted:
 
 
 def test_a_second_concurrent_update_is_rejected(device, vendor, server):
-    started, finish, reports = threading.Event(), threading.Event(), []
+    started, finish = threading.Event(), threading.Event()
 
     def progress(stage, done, total):
         if stage == "download":
             started.set()
             finish.wait(20)
 
-    def update():
-        reports.append(device.update(server.address, root=vendor.root, progress=progress))
-
-    thread = threading.Thread(target=update)
-    thread.start()
-    try:
-        assert started.wait(20)
-        with pytest.raises(fala.UpdateError, match="another update is running"):
-            device.update(server.address, root=vendor.root)
-    finally:
-        finish.set()
-        thread.join()
-    assert reports[0].new == "model v1 (mid)"
-    assert device.update(server.address, root=vendor.root) is None
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(device.update, server.address, root=vendor.root, progress=progress)
+        try:
+            assert started.wait(20)
+            with pytest.raises(fala.UpdateError, match="another update is running"):
+                device.update(server.address, root=vendor.root)
+        finally:
+            finish.set()
+    assert first.result().new == "model v1 (mid)"
 
 
 def test_a_full_disk_is_reported_before_the_download(device, vendor, server, monkeypatch):
