@@ -35,58 +35,53 @@ class Dumb:
 PATHS = [3, b"device", "a\0b", Dumb()]
 EXAMPLES = [None, 5, "one", b"one", Dumb(), [None], [HUGE], ["a\ud800"], [Match((), "one")],
             {"one"}, ["one", " "]]  # fmt: skip
-#: Calls with one wrong argument: the values, the error, and what its message says.
-WRONG = {
-    "folder": (lambda device, new, release, value: Device.create(value, release),
-               [None, *PATHS], DataError, "path must be a path, not"),
-    "open": (lambda device, new, release, value: Device.open(value),
-             [None, *PATHS], DataError, "path must be a path, not"),
-    "release": (lambda device, new, release, value: Device.create(new, value),
-                [b"", *PATHS], DataError, "bundle must be a path, not"),
-    "sample": (lambda device, new, release, value: Device.create(new, value),
-               ["bert"], BundleError, "an app needs none: pass your own labels= and encoder="),
-    "positive": (lambda device, new, release, value: Device.create(new, release, positive=value),
-                 ["2", HUGE, math.nan, Dumb(), ["1"]], DataError, "positive must be one of 0, 1"),
-    "keep_text": (lambda device, new, release, value: Device.create(new, release, keep_text=value),
-                  ["sometimes", None, ["never"]], DataError, "keep_text must be one of"),
-    "budget": (lambda device, new, release, value: device.replace(release, value),
-               [5, "5", (5,), Dumb(), True], BudgetError, r"budget must be a fala\.Budget"),
-    "progress": (lambda device, new, release, value: device.refine(progress=value),
-                 [5, "5", (5,), Dumb(), True], DataError, "progress must be a function"),
-    "learned": (lambda device, new, release, value: device.learn(value), EXAMPLES, DataError, None),
-    "labels": (lambda device, new, release, value: device.remember(["one"], value),
-               [5, "1", [], [-HUGE], [Dumb()], [["1"]], {"1"}], DataError, None),
-    "a label for each": (lambda device, new, release, value: device.learn(["one", "two"], value),
-                         [["0"], ["0", "1", "1"]], DataError, r"there are 2 examples and [13] lab"),
-    "ids": (lambda device, new, release, value: device.forget(value),
-            [None, 5, "12", [None], [1.0], [True], [Dumb()], [np.array([1, 2])], {1: 2}],
-            DataError, None),
-    "labelled": (lambda device, new, release, value: device.examples(labelled=value),
-                 [5, "yes", Dumb()], DataError, "labelled must be True, False or None, not"),
-    "accept": (lambda device, new, release, value: device.replace(release, accept=value),
-               [5, "yes", Dumb(), []], DataError, "accept must be one of"),
-    "older": (lambda device, new, release, value: device.replace(release, allow_older=value),
-              [5, "yes", Dumb()], DataError, "allow_older must be True or False, not"),
-    "candidates": (lambda device, new, release, value: device.rank(value),
-                   [{*TEXTS}], DataError, "candidates must be a sequence, not a set"),
-    "history": (lambda device, new, release, value: device.rank(TEXTS, history=value),
-                [TEXTS], DataError, "takes no history"),
-    "top": (lambda device, new, release, value: device.rank(TEXTS, top=value),
-            [-1, True], DataError, "top must be a whole number"),
-    "label": (lambda device, new, release, value: device.rank(TEXTS, label=value),
-              ["x"], DataError, "label must be one of 0, 1, not a text of"),
-    "address": (lambda device, new, release, value: device.update(value, root=b"{}"),
-                [5, "yes", Dumb()], DataError, "must be .*, not "),
-}  # fmt: skip
+IDS = [None, 5, "12", [None], [1.0], [True], [Dumb()], [np.array([1, 2])], {1: 2}]
+ODD = [5, "5", "yes", (5,), Dumb()]
+#: Methods with one wrong argument: its values, the error, and what its message says.
+WRONG = [
+    ("create", "path", [None, *PATHS], DataError, "path must be a path, not"),
+    ("open", "path", [None, *PATHS], DataError, "path must be a path, not"),
+    ("create", "bundle", [b"", *PATHS], DataError, "bundle must be a path, not"),
+    ("create", "bundle", ["bert"], BundleError, "an app needs none: pass your own labels= and enc"),
+    ("create", "positive", ["2", HUGE, math.nan, ["1"]], DataError, "positive must be one of 0, 1"),
+    ("create", "keep_text", ["sometimes", None, ["never"]], DataError, "keep_text must be one of"),
+    ("replace", "budget", [*ODD, True], BudgetError, r"budget must be a fala\.Budget"),
+    ("replace", "accept", [*ODD, []], DataError, "accept must be one of"),
+    ("replace", "allow_older", ODD, DataError, "allow_older must be True or False, not"),
+    ("refine", "progress", [*ODD, True], DataError, "progress must be a function"),
+    ("learn", "examples", EXAMPLES, DataError, None),
+    ("remember", "labels", [5, "1", [-HUGE], [Dumb()], [["1"]], {"1"}], DataError, None),
+    ("learn", "labels", [[], ["0", "1"]], DataError, r"there are 1 example and [02] labels"),
+    ("forget", "examples", IDS, DataError, None),
+    ("examples", "labelled", ODD, DataError, "labelled must be True, False or None, not"),
+    ("rank", "candidates", [{*TEXTS}], DataError, "candidates must be a sequence, not a set"),
+    ("rank", "history", [TEXTS], DataError, "takes no history"),
+    ("rank", "top", [-1, True], DataError, "top must be a whole number"),
+    ("rank", "label", ["x"], DataError, "label must be one of 0, 1, not a text of"),
+    ("predict", "threshold", [-0.1, 1.1, math.nan, *ODD], DataError, "a probability from 0 to 1"),
+    ("export_data", "user", [None, 5, "", " ", "\ud800"], DataError, "user"),
+    ("update", "url", ODD, DataError, "must be .*, not "),
+]
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_argument_changes_nothing(name, releases, tmp_path, device):
-    call, values, error, match = WRONG[name]
+def called(method, name, value, usual):
+    """Return a call of a method with one argument and its other usual ones."""
+    others = usual.keys() & inspect.signature(method).parameters
+    return partial(method, **{**{other: usual[other] for other in others}, name: value})
+
+
+@pytest.mark.parametrize(("method", "name", "values", "error", "match"), WRONG)
+def test_a_wrong_argument_changes_nothing(
+    releases, tmp_path, device, method, name, values, error, match
+):
     before, rows = state(device), [*device.examples()]
+    usual = {
+        "path": tmp_path / "new", "bundle": releases["old"], "examples": ["one"],
+        "candidates": TEXTS, "target": io.StringIO(), "root": b"{}",
+    }  # fmt: skip
     for value in values:
         with pytest.raises(error, match=match):
-            call(device, tmp_path / "new", releases["old"], value)
+            called(getattr(device, method), name, value, usual)()
     assert same(state(device), before) and [*device.examples()] == rows
     assert not (tmp_path / "new").exists() and not device.status().can_roll_back
 
@@ -185,25 +180,23 @@ def test_any_value_of_any_argument_is_used_or_refused_without_a_quote(kind, tmp_
         names -= {"close", "confirm", "erase", "fit", "rollback"}
         methods = [getattr(device, name) for name in sorted(names) if not name.startswith("_")]
         for method in methods:
-            arguments = inspect.signature(method).parameters
-            given = {name: usual[name] for name in usual.keys() & arguments.keys()}
-            for name, (value, make) in itertools.product(arguments, odd_values().items()):
+            names = inspect.signature(method).parameters
+            for name, (value, make) in itertools.product(names, odd_values().items()):
                 if name in {"progress", "where"} and value == "class":
                     continue  # it can be called
                 if kind != "labels" and name not in OF_LABELS:
                     continue  # the same for every kind
-                call = partial(method, **{**given, name: make()})
+                call = called(method, name, make(), usual)
                 refused_or_used(
                     (lambda call=call: [*call()]) if method == device.examples else call,
                     quoted=name in FILES,
                 )
     for make in odd_values().values() if kind == "labels" else ():
-        folder = tmp_path / "new"
+        created = {"path": tmp_path / "new", "bundle": release}
         for name in ("path", "bundle", "positive", "trust", "key", "keep_text", "encoder"):
-            given = {"path": folder, "bundle": release, name: make()}
-            call = partial(Device.create, **given)
+            call = called(Device.create, name, make(), created)
             refused_or_used(lambda call=call: call().close(), quoted=name in FILES)
-            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(tmp_path / "new", ignore_errors=True)
         for call in (
             lambda make=make: Budget(make()), lambda make=make: Budget(None, make()),
             lambda make=make: Item(make(), [1]), lambda make=make: Item("a", make()),
