@@ -24,25 +24,6 @@ def silent(tmp_path, releases, labels):
         yield device
 
 
-def test_no_text_is_ever_on_the_disk(tmp_path, releases, labels):
-    path = tmp_path / "device"
-    with Device.create(path, releases["old"], keep_text="never") as device:
-        for step in (
-            lambda: device.learn(TEXTS[:60], labels[:60]),
-            lambda: device.remember(TEXTS[60:], labels[60:]),
-            device.fit,
-            lambda: device.replace(releases["mid"], Budget(20)),
-            lambda: device.learn(["one more text", TEXTS[0]], ["1", "0"]),
-            lambda: device.refine(Budget(20)),
-            lambda: device.forget(where=lambda row: row.id % 3 == 0),
-            device.rollback,
-        ):
-            step()
-            assert not left_of(path, [*TEXTS, "one more text"])
-    assert not left_of(path, [*TEXTS, "one more text"])
-    assert all(NAME.fullmatch(text) for (text,) in sql(path, "SELECT text FROM texts"))
-
-
 def test_over_a_bridge_it_equals_a_device_with_texts(tmp_path, releases, labels):
     """They agree within ``TOLERANCE``, as batches of texts and the order of rows differ."""
     with (
@@ -123,6 +104,8 @@ def test_examples_have_no_text(silent, labels):
     assert [(row.id, row.label, row.example) for row in rows] == [
         (number, label, None) for number, label in enumerate(labels, 1)
     ]
+    names = sql(silent._folder.path, "SELECT text FROM texts")
+    assert all(NAME.fullmatch(name) for (name,) in names)
     opposite = "1" if labels[0] == "0" else "0"
     silent.learn(TEXTS[:1], [opposite])
     assert [row.label for row in silent.examples()] == [opposite, *labels[1:]]
