@@ -1,4 +1,5 @@
 import gzip
+import zipfile
 
 import numpy as np
 import pytest
@@ -7,7 +8,14 @@ from fala import Bundle
 from fala_export.base.errors import ExportError
 from fala_export.vectors import files as vector_files
 from fala_export.vectors.lines import parse_lines
-from vector_files import WORDS, export, exported_words, good_lines, names_in, write, write_zip
+from vector_files import WORDS, export, exported_words, good_lines, names_in, write
+
+
+def write_zip(path, **members):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name.replace("_", "."), data)
+    return path
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import scipy.optimize
 
 from bundles import make_head
 from fala.model.links import LABELS, TAGS
-from fala.solver.fit import fit
+from fala.solver.fit import State, fit
 from fala.solver.gaussian import BIAS_DEVIATION, LOGIT_WEIGHT, SLOPE_DEVIATION
 from fala.solver.training import Block, Inputs, TrainingSet
 from fala.text.sparse_rows import SparseRows
@@ -133,9 +133,10 @@ def brute_force(training, scales):
 
 
 def answers(training, fitted):
-    """A full fit's logits, from its weights alone."""
-    parts = zip(training.blocks, fitted.full.weights, strict=True)
-    return sum(dense(block) @ weight.T for block, weight in parts) + fitted.full.bias
+    """The logits of a full fit, or of a state's model, from its weights alone."""
+    model = fitted.model(1.0) if isinstance(fitted, State) else fitted.full
+    parts = zip(training.blocks, model.weights, strict=True)
+    return sum(dense(block) @ weight.T for block, weight in parts) + model.bias
 
 
 def left_out_by_refits(training, scales=None, chosen=None):
@@ -166,10 +167,3 @@ def part(training, chosen):
         labels=training.labels[chosen],
         targets=training.targets[chosen],
     )
-
-
-def logits_of(state, training):
-    """What a state's model says of examples."""
-    full = state.model(1.0)
-    parts = zip(training.blocks, full.weights, strict=True)
-    return sum(dense(block) @ weight.T for block, weight in parts) + full.bias

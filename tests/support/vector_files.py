@@ -1,7 +1,5 @@
 """Small files of word vectors in their publishers' formats, and their bundles."""
 
-import zipfile
-
 from fala import Bundle
 from fala_export.recipe.settings import VectorOptions
 from fala_export.vectors.table import bundle_table
@@ -35,13 +33,6 @@ def write_old_and_new(folder, words, *others):
         middle = (len(words) - 1) / 2
         lines = [f"{word} {at - middle} {bend * at * at} 1" for at, word in enumerate(words)]
         write(folder / f"{name}.txt", [line.encode() for line in (*lines, *others)])
-
-
-def write_zip(path, **members):
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in members.items():
-            archive.writestr(name.replace("_", "."), data)
-    return path
 
 
 def export(source, out, precision="int8", *, max_damaged=MAX_DAMAGED, **options):

@@ -71,6 +71,7 @@ def test_forward_passes_are_those_of_the_budget(device, releases, unbridged, enc
         assert (preview.comparison.to_old is None) == (passes == 7)
     report = device.replace(unbridged["mid"], Budget(passes))
     assert report.forward_passes == unmapped.forward_passes
+    assert report.changes == unmapped.changes  # the same texts are chosen
 
 
 def test_a_better_release_is_known_once_there_are_labels(tmp_path, blunt, releases, labels):

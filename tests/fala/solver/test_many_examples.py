@@ -11,7 +11,7 @@ from fala.solver import fit as fitting
 from fala.solver import minimum
 from fala.solver.fit import State, fit
 from fala.solver.training import Inputs
-from training_sets import answers, logits_of, make_training, part
+from training_sets import answers, make_training, part
 
 
 def low(monkeypatch, largest):
@@ -89,7 +89,7 @@ def test_added_examples_are_close_to_a_refit(case, added):
     state = first.state.more(part(training, slice(240, None)))
     refit = answers(training, fit(training, first.scales))
     # Lengths are measured again: a small difference.
-    moved = np.abs(logits_of(state, training) - refit)
+    moved = np.abs(answers(training, state) - refit)
     assert moved.max() < 0.02
     assert np.abs(answers(training, first) - refit).max() > 3 * moved.max()
 
@@ -115,7 +115,7 @@ def test_a_state_is_restored_from_the_models_logits(case, largest, mixing, monke
         for block, weight in zip(training.blocks, chosen.weights, strict=True)
     )
     state = State.of_model(training, first.scales, logits + chosen.bias, mixing)
-    np.testing.assert_allclose(logits_of(state, training), answers(training, first), atol=2e-4)
+    np.testing.assert_allclose(answers(training, state), answers(training, first), atol=2e-4)
     assert state.minimum.work.steps <= first.work.steps or mixing < 1
     assert state.count == 240
 
@@ -134,8 +134,8 @@ def test_examples_added_beside_very_many_stay_near_a_fit(case, monkeypatch):
             continue
         refit = fit(part(training, slice(index + 1)), first.scales)
         at = part(training, [index])
-        moved = np.abs(logits_of(state, at) - answers(at, first)).max()
-        missed = np.abs(logits_of(state, at) - answers(at, refit)).max()
+        moved = np.abs(answers(at, state) - answers(at, first)).max()
+        missed = np.abs(answers(at, state) - answers(at, refit)).max()
         assert missed < max(0.02, 0.3 * moved)
     assert (quick, state.count) == (0 if case else 52, 660)
 
@@ -157,7 +157,7 @@ def test_many_labels_that_change_one_by_one_stay_near_a_fit(case, largest, monke
         positions[row] = 400 + count
     assert state.count == 427
     refit = fit(replace(training, labels=labels), first.scales)
-    missed = np.abs(logits_of(state, training) - answers(training, refit))
+    missed = np.abs(answers(training, state) - answers(training, refit))
     # With n-grams beside very many each change ends after a step or two.
     assert missed.max() < (5e-3 if largest == 2_000 else 3e-2)
     assert np.abs(answers(training, refit) - answers(training, first)).max() > 0.5
