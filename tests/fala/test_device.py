@@ -8,33 +8,14 @@ import sys
 import numpy as np
 import pytest
 
+import bridged
 import bundles
 import fala
 from bridged import PROBES, TEXTS
 from devices import sql
-from fala import Budget, Bundle, BundleError, BundleMismatchError, Device, DeviceError, Match
+from fala import Budget, Bundle, BundleError, BundleMismatchError, Device, DeviceError
 from fala.base.examples import unique_texts
 from fala.testing import counted, failing_disk
-
-LABELS = ["1" if "good" in text or "love" in text else "0" for text in TEXTS]
-SETUPS = {
-    "binary": ("classification", ("0", "1")),
-    "three": ("classification", ("a", "b", "c")),
-    "matcher": ("matching", ("0", "1")),
-}
-
-
-def user_of(name):
-    """Return examples, labels and probes of one setup."""
-    if name == "binary":
-        return TEXTS, LABELS, PROBES
-    if name == "three":
-        return TEXTS, ["abc"[len(text) % 3] for text in TEXTS], PROBES
-    random = np.random.default_rng(1)
-    examples = [
-        Match(tuple(random.choice(TEXTS[:15], size=i % 4)), TEXTS[i]) for i in range(len(TEXTS))
-    ]
-    return examples, LABELS, [Match(tuple(PROBES[:3]), text) for text in PROBES]
 
 
 def files_of(folder):
@@ -42,31 +23,24 @@ def files_of(folder):
     return {file.name: file.read_bytes() for file in (folder / "bundles").iterdir()}
 
 
-@pytest.fixture(scope="module")
-def releases(tmp_path_factory):
-    """An old and two new releases of every kind, by name."""
-    folder = tmp_path_factory.mktemp("releases")
-    made = {}
-    for name, (task, labels) in SETUPS.items():
-        query = name == "matcher"
-        old, new, newer = (folder / f"{name}-{age}.fala" for age in ("old", "new", "newer"))
-        bundles.write_word_vector_release(old, bundles.make_head(task, labels, query=query))
-        bundles.write_onnx_release(new, bundles.make_head(task, labels, seed=5, query=query))
-        bundles.write_onnx_release(newer, bundles.make_head(task, labels, seed=6), seed=7)
-        made[name] = old, new, newer
-    return made
-
-
 @pytest.fixture
-def device(tmp_path, releases):
-    with Device.create(tmp_path / "device", releases["binary"][0]) as device:
+def device(tmp_path, unbridged):
+    with Device.create(tmp_path / "device", unbridged["old"]) as device:
         yield device
 
 
-@pytest.mark.parametrize("name", SETUPS)
-def test_the_life_of_a_device_with_one_replacement(name, tmp_path, releases, encoded):
-    old, new, _ = releases[name]
-    examples, labels, probes = user_of(name)
+@pytest.mark.parametrize(
+    ("task", "labels"),
+    [("classification", ("0", "1")), ("classification", ("a", "b", "c")), ("matching", ("0", "1"))],
+    ids=["two", "three", "matcher"],
+)
+def test_the_life_of_a_device_with_one_replacement(tmp_path, encoded, task, labels):
+    query, kinds = task == "matching", {"task": task, "labels": labels, "bridges": False}
+    releases = bridged.write_releases(tmp_path, query=query, **kinds)
+    old, new = releases["old"], releases["mid"]
+    examples, probes = (TEXTS, PROBES) if not query else map(bridged.matches, (60, 40), (1, 2))
+    examples = [*dict.fromkeys(examples)]
+    labels = bridged.planted_labels(old, examples)
     path = tmp_path / "device"
     with Device.create(path, old) as device:
         head, backbone = Bundle.open(old).head(), Bundle.open(old).backbone()
@@ -99,14 +73,14 @@ def test_the_life_of_a_device_with_one_replacement(name, tmp_path, releases, enc
         np.testing.assert_array_equal(device.predict_proba(probes), after)
 
 
-def test_an_unusable_release_changes_nothing(device, tmp_path, releases):
-    device.learn(TEXTS, LABELS)
+def test_an_unusable_release_changes_nothing(device, tmp_path):
+    device.learn(TEXTS[:20], ["0", "1"] * 10)
     files, p = files_of(tmp_path / "device"), device.predict_proba(PROBES)
-    bundles.write_onnx(tmp_path / "backbone.fala")
+    three, matcher = bundles.make_head(labels=("a", "b", "c")), bundles.make_head("matching")
     for path, error in [
-        (releases["three"][1], BundleMismatchError),
-        (releases["matcher"][1], BundleMismatchError),
-        (tmp_path / "backbone.fala", BundleMismatchError),
+        (bundles.write_onnx_release(tmp_path / "three.fala", three).path, BundleMismatchError),
+        (bundles.write_onnx_release(tmp_path / "matcher.fala", matcher).path, BundleMismatchError),
+        (bundles.write_onnx(tmp_path / "backbone.fala").path, BundleMismatchError),
         (tmp_path / "missing.fala", BundleError),
     ]:
         with pytest.raises(error, match=path.name):
@@ -115,22 +89,23 @@ def test_an_unusable_release_changes_nothing(device, tmp_path, releases):
     np.testing.assert_array_equal(device.predict_proba(PROBES), p)
 
 
-def test_a_chain_keeps_only_the_embeddings_of_its_slots(device, tmp_path, releases, encoded):
+def test_a_chain_keeps_only_the_embeddings_of_its_slots(
+    device, tmp_path, unbridged, labels, encoded
+):
     def provenance(table, column):
         statement = f"SELECT DISTINCT {column} FROM {table}"
         return {digest for (digest,) in sql(tmp_path / "device", statement)}
 
-    digests = [Bundle.open(bundle).backbone_digest for bundle in releases["binary"]]
-    _, new, newer = releases["binary"]
-    device.learn(TEXTS, LABELS)
+    digests = [Bundle.open(unbridged[age]).backbone_digest for age in ("old", "mid", "new")]
+    device.learn(TEXTS, labels)
     encoded.clear()
-    first = device.replace(new, Budget(40))
+    first = device.replace(unbridged["mid"], Budget(40))
     first_texts = set(encoded[:40])
     assert (first.decision, first.counts.representatives, first.waiting) == ("personal", 40, 50)
     assert provenance("embeddings", "backbone") == set(digests[:2])
     assert len(provenance("logits", "model")) == 1
     encoded.clear()
-    second = device.replace(newer, Budget(30))
+    second = device.replace(unbridged["new"], Budget(30))
     # Texts that the middle backbone has encoded come first; the others wait.
     assert (second.examples, second.counts.representatives, second.waiting) == (30, 30, 60)
     second_texts = set(encoded[: second.forward_passes])
@@ -140,25 +115,25 @@ def test_a_chain_keeps_only_the_embeddings_of_its_slots(device, tmp_path, releas
     assert len(files_of(tmp_path / "device")) == 2
 
 
-def test_a_rollback_to_a_damaged_release_fails(device, tmp_path, releases):
-    old, new, _ = releases["binary"]
+def test_a_rollback_to_a_damaged_release_fails(device, tmp_path, unbridged):
+    old = unbridged["old"]
     (installed,) = (tmp_path / "device" / "bundles").iterdir()
-    device.replace(new)
+    device.replace(unbridged["mid"])
     p = device.predict_proba(PROBES)
     installed.write_bytes(old.read_bytes()[:-100])
     with pytest.raises(BundleError, match=installed.name):
         device.rollback()
     np.testing.assert_array_equal(device.predict_proba(PROBES), p)
     # Another installation of the release repairs it.
-    assert device.replace(old).new == "tiny vectors"
+    assert device.replace(old).new == "old"
     assert installed.read_bytes() == old.read_bytes()
 
 
-def test_static_embeddings_need_numpy_alone(device, tmp_path, monkeypatch):
+def test_static_embeddings_need_numpy_alone(device, tmp_path, labels, monkeypatch):
     static = bundles.write_static_release(tmp_path / "static.fala", bundles.make_head()).path
     for library in ("onnxruntime", "tokenizers"):
         monkeypatch.setitem(sys.modules, library, None)
-    device.learn(TEXTS, LABELS)
+    device.learn(TEXTS, labels)
     report = device.replace(static, Budget(0))  # all texts are encoded at no forward pass
     assert (report.decision, report.waiting) == ("personal", 0)
     p = device.predict_proba(PROBES)
@@ -166,8 +141,8 @@ def test_static_embeddings_need_numpy_alone(device, tmp_path, monkeypatch):
         np.testing.assert_array_equal(again.predict_proba(PROBES), p)
 
 
-def test_other_folders_are_rejected(device, tmp_path, releases):
-    old = releases["binary"][0]
+def test_other_folders_are_rejected(device, tmp_path, unbridged):
+    old = unbridged["old"]
     with pytest.raises(DeviceError, match=r"make one with Device\.create"):
         Device.open(tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()
@@ -210,17 +185,17 @@ def test_read_errors_of_the_disk_are_fala_errors(device, monkeypatch):
         assert 1 < at < 99
 
 
-def test_a_store_that_was_copied_without_its_log_is_named(tmp_path, releases):
+def test_a_store_that_was_copied_without_its_log_is_named(tmp_path, unbridged):
     path, copy = tmp_path / "device", tmp_path / "copy"
-    with Device.create(path, releases["binary"][0]):
+    with Device.create(path, unbridged["old"]):
         shutil.copytree(path, copy, ignore=shutil.ignore_patterns("*-wal", "*-shm"))
     with pytest.raises(DeviceError, match=r"copied without store\.sqlite3-wal"):
         Device.open(copy)
     assert "copied without store.sqlite3-wal" in Device.examine(copy).problems[0]
 
 
-def test_a_creation_on_a_full_disk_can_be_repeated(tmp_path, releases):
-    release = releases["binary"][0]
+def test_a_creation_on_a_full_disk_can_be_repeated(tmp_path, unbridged):
+    release = unbridged["old"]
     with counted(tmp_path / "first") as operations:
         Device.create(tmp_path / "first", release).close()
     copying = [each.number for each in operations if each.path.suffix == ".part"]
