@@ -1,5 +1,6 @@
 """Settings as dataclasses: options of a command, and keys of a recipe's table."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -8,6 +9,7 @@ import pytest
 
 from fala_export.base.errors import ExportError
 from fala_export.cli.command import command
+from fala_export.recipe.file import read_recipe
 from fala_export.recipe.options import Count, File, Only, Options, PositionalArgument, Share
 from program import Program
 
@@ -138,6 +140,30 @@ def test_help_texts_are_the_docstrings():
         assert part in text
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("nam = 1", "the recipe has no key nam; its keys are name, backbone, word-vectors"),
+        ("data = 3", "data: expected text, not a whole number"),
+        ("check = true", "check: expected a table, not a boolean"),
+        ("version = 0", "version: expected a whole number of at least 1"),
+        ("rating = [1]", "rating: expected a list of 2 values, not 1"),
+        ('product = "A B"', "product: expected a name of a-z, 0-9, - and _, not 'A B'"),
+        ("[bridge]\nfrom = [1]", "bridge.from: expected text, not a whole number"),
+        ("[training]\nannotators = 3", "training.annotators: expected true or false, not a whole"),
+        ("[training]\nepochs = 1.5", "training.epochs: expected a whole number, not a number with"),
+        ("[sign]", "[sign] needs key"),
+        ("[word-vectors]\nprecision = 'int9'", "expected one of int8, float16, not 'int9'"),
+        ("data = ", "is not TOML: "),
+    ],
+)  # fmt: skip
+def test_a_recipe_is_refused_in_its_own_words(tmp_path, line, told):
+    table = "" if line.startswith("[word-vectors]") else "[word-vectors]\n"
+    (tmp_path / "recipe.toml").write_text(f'name = "x"\n{line}\n{table}source = "v"\n')
+    with pytest.raises(ExportError, match=re.escape(told)):
+        read_recipe(tmp_path / "recipe.toml")
+
+
 def test_a_table_becomes_settings_including_keys_of_groups():
     @dataclass(frozen=True, kw_only=True)
     class Table:
@@ -157,7 +183,7 @@ def test_a_table_becomes_settings_including_keys_of_groups():
         ({"batch": 4}, r"\[table\] needs name"),
         ({"name": "x", "bach": 4}, r"\[table\] has no key bach; its keys are name, rate, batch"),
         ({"name": "x", "batch": 0}, "table.batch: 0 is not in the range"),
-        ({"name": "x", "batch": "4"}, "table.batch: Expected `int`, got `str`"),
+        ({"name": "x", "batch": "4"}, "table.batch: expected a whole number, not text"),
     ):
         with pytest.raises(ExportError, match=message):
             options.read(table, "table")

@@ -19,6 +19,7 @@ from fala.updates import DEFAULT_PRODUCT
 from fala_export.base.checks import check_release_name
 from fala_export.base.errors import ExportError
 from fala_export.recipe.options import Only, Options, T
+from fala_export.recipe.refusals import refusal
 from fala_export.recipe.settings import (
     AnyPooling,
     BridgeSettings,
@@ -123,8 +124,11 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     check: dict[str, Any] | None = None
     sign: dict[str, Any] | None = None
     publish: dict[str, Any] | None = None
-    product: Annotated[str, msgspec.Meta(pattern=f"^{PRODUCT.pattern}$")] | None = None
+    product: str | None = None
     version: Annotated[int, msgspec.Meta(ge=1, le=MAX_VERSION)] | None = None
+
+
+_KEYS = [field.encode_name for field in msgspec.structs.fields(_File)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,9 +211,15 @@ def read_recipe(path: Path, *, lexical: bool | None = None) -> Recipe:
         raise ExportError(f"{path}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise ExportError(f"{path}: is not UTF-8; save the recipe as UTF-8") from error
+    except msgspec.ValidationError as error:
+        key, reason = refusal(str(error), _KEYS)
+        where = f"{key}:" if key else "the recipe"
+        raise ExportError(f"{path}: {where} {safe_line(reason)}") from error
+    except msgspec.DecodeError as error:
+        raise ExportError(f"{path}: is not TOML: {safe_line(error)}") from error
     # The TOML library raises ValueError for a number of 5,000 digits, and other errors for deep
     # tables.
-    except (msgspec.MsgspecError, ValueError, RecursionError, FalaError) as error:
+    except (ValueError, RecursionError, FalaError) as error:
         raise ExportError(f"{path}: {safe_line(error)}") from error
     return recipe
 
@@ -229,7 +239,9 @@ def _recipe_of(file: _File, path: Path) -> Recipe:
         source = Options(VectorsTable).read(file.word_vectors, "word-vectors")
     else:
         raise ExportError("a recipe needs either [backbone] or [word-vectors]")
-    product = file.product or product_of(file.name)
+    product = product_of(file.name) if file.product is None else file.product
+    if not PRODUCT.fullmatch(product):
+        raise ExportError(f"product: expected a name of a-z, 0-9, - and _, not {product!r:.70}")
     numbering = {"product": product, "version": file.version}
     numbering = {key: value for key, value in numbering.items() if value is not None}
     is_backbone = isinstance(source, BackboneTable)

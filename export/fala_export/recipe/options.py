@@ -24,7 +24,7 @@ import dataclasses
 import inspect
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 from types import NoneType, UnionType
@@ -45,6 +45,7 @@ from typing import (
 import click
 
 from fala_export.base.errors import ExportError
+from fala_export.recipe.refusals import refusal
 
 if TYPE_CHECKING:  # A common type of all dataclasses exists only for type checkers.
     from _typeshed import DataclassInstance
@@ -188,20 +189,25 @@ class Options(Generic[T]):
 
         def path(kind: type, value: object) -> Path:
             if kind is not Path or not isinstance(value, str):
-                raise ValueError(f"Expected `str`, got {value!r:.60}")
+                raise ValueError(f"Expected `str`, got `{type(value).__name__}`")
             return Path(value) if folder is None or value == "-" else folder / value
 
         try:
             settings = msgspec.convert(self._grouped(table), self._settings, dec_hook=path)
         except msgspec.ValidationError as error:
-            reason, _, place = str(error).replace("_`", "`").partition(" - at `$.")
-            if missing := re.fullmatch(r"Object missing required field `(\w+)`.*", reason):
-                raise ExportError(f"[{title}] needs {missing[1]}") from error
-            key = _key(re.sub(r"\[.*|`", "", place.rpartition(".")[2]))
-            name = f"{title}.{key}" if place and key in self.names() else f"[{title}]"
-            raise ExportError(f"{name}: {reason}") from error
+            key, reason = refusal(str(error))
+            key = _key(key)
+            if key not in self.names():
+                raise ExportError(f"[{title}] {reason}") from error
+            _, reason = refusal(str(error), self._choices(key))
+            raise ExportError(f"{title}.{key}: {reason}") from error
         self._check(settings, title)
         return settings
+
+    def _choices(self, key: str) -> Sequence[str]:
+        """Return the values from which an option is chosen; empty if there is no such list."""
+        kinds = [part.type for part in self.parameters() if str(part.name) in (key, f"{key}_")]
+        return next((kind.choices for kind in kinds if isinstance(kind, click.Choice)), ())
 
     def _check(self, settings: T, title: str) -> None:
         """Check that numbers are within the ranges of their options."""
