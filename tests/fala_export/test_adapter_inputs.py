@@ -76,6 +76,15 @@ def test_an_adapter_equals_an_export_with_constants(precision, graphs, models, b
     assert np.abs(used - plain.encode(TEXTS)).max() > 0.1
 
 
+@pytest.mark.parametrize("precision", ["int8", "int4"])
+def test_an_embedding_does_not_depend_on_its_batch(precision, backbones):
+    backbone = backbones[precision]
+    for adapter in (None, AdapterWeights(random_inputs(backbone.optional_inputs))):
+        together = backbone.encode(TEXTS, adapter)
+        alone = np.concatenate([backbone.encode([text], adapter) for text in TEXTS])
+        np.testing.assert_allclose(together, alone, atol=1e-5)
+
+
 def test_a_graph_computes_adapters_as_torch_does(folder, backbone):
     inputs = random_inputs(backbone.optional_inputs)
     encoder = load(str(folder), "own")

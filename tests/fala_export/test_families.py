@@ -147,11 +147,12 @@ def test_saved_truncation_and_padding_are_removed_from_the_tokenizer(tmp_path):
     tokenizer.enable_truncation(5)
     tokenizer.enable_padding(length=9)
     tokenizer.save(str(folder / "tokenizer.json"))
-    encoder, exported = export(folder, tmp_path / "x.fala")
+    encoder = load(str(folder), "own")
     exported_tokenizer = Tokenizer.from_str(encoder.tokenizer.decode())
     assert len(exported_tokenizer.encode(TEXTS[1])) == 2
     assert len(exported_tokenizer.encode(TEXTS[9])) > LENGTH
-    np.testing.assert_allclose(exported.encode(TEXTS), embed(folder, TEXTS, LENGTH), atol=1e-4)
+    expected = embed(folder, TEXTS, LENGTH)
+    np.testing.assert_allclose(encoder.encode(TEXTS, LENGTH), expected, atol=1e-4)
 
 
 @pytest.mark.thorough
@@ -225,9 +226,9 @@ def test_folders_of_early_versions_are_read(tmp_path):
     settings = "sentence_roberta_config.json"
     old = write_early_folder(tmp_path / "old", "roberta", "cls_token", settings)
     expected = SentenceTransformer(str(old), device="cpu").encode(TEXTS)
-    encoder, exported = export(old, tmp_path / "x.fala")
+    encoder = load(str(old), "own")
     assert (encoder.module.end.pooling, encoder.module.end.normalize) == ("cls", True)
     assert encoder.longest == 20
-    np.testing.assert_allclose(exported.encode(TEXTS), expected, atol=1e-5)
-    upper, lower = exported.encode(["ONE two", "one two"])
+    np.testing.assert_allclose(encoder.encode(TEXTS, 20), expected, atol=1e-5)
+    upper, lower = encoder.encode(["ONE two", "one two"], 20)
     np.testing.assert_array_equal(upper, lower)

@@ -56,11 +56,22 @@ def news(tmp_path_factory):
     return folder
 
 
-def recipe(folder, data, age, *options):
-    """Begin the recipe of a release of word vectors of some age, and return its file."""
-    out = folder / f"{age}.toml"
-    works("init", folder / data, "--from", folder / f"{age}.txt", "--out", out, "--name", "product",
-          *options)  # fmt: skip
+def old_release(folder, data, kind, refused):
+    """Make a release of the old word vectors, as a head with scales; no backbone is trained."""
+    words, old = folder / "words.fala", folder / "old.fala"
+    works("word-vectors", folder / "old.txt", "--out", words)
+    train = ("train", words, *data, "--out", old)
+    works(*train, "--frozen", "--no-lexical", *kind)
+    works("scales", "--release", old, *data)
+    assert [row.labels for row in Bundle.open(old).scales] == [10, 20]
+    assert refused in failed(*train, "--work", folder / "work", *kind)
+    return old
+
+
+def new_recipe(folder, data, old, *options):
+    """Begin the recipe of a release of the new word vectors, and return its file."""
+    out = folder / "new.toml"
+    works("init", folder / data, "--from", folder / "new.txt", "--old", old, "--out", out, *options)
     out.write_text(out.read_text().replace("\n[check]", "\n[check]\nusers = 2"))
     return out
 
@@ -74,9 +85,10 @@ def test_a_column_of_names_or_of_two_numbers_is_of_labels(tmp_path, stars):
 
 
 def test_devices_of_a_release_of_ratings_answer_in_stars(films, tmp_path):
-    old, new = films / "old.fala", films / "new.fala"
-    works("release", recipe(films, "films.csv", "old"), "--out", old, "--no-lexical")
-    file = recipe(films, "films.csv", "new", "--old", old, "--publish", films / "REPO")
+    data = ("--data", films / "films.csv", "--text", "review", "--label", "stars")
+    refused = "not for the rating 'rating' from 1 to 5"
+    old, new = old_release(films, data, ("--rating", 1, 5), refused), films / "new.fala"
+    file = new_recipe(films, "films.csv", old, "--publish", films / "REPO")
     text = file.read_text()
     assert 'label = "stars"' in text and "ratings: 1 to 5" in text and "\n[scales]\n" in text
     file.write_text(text.replace("rating = [1, 5]", "rating = [1, 6]"))  # a wider range
@@ -114,9 +126,12 @@ def test_a_column_of_names_and_a_column_per_tag_are_the_same_rows(news, tmp_path
 
 
 def test_devices_of_a_release_of_tags_decide_sets(news, tmp_path):
-    old, new = news / "old.fala", news / "new.fala"
-    works("release", recipe(news, "names.csv", "old", "--tags"), "--out", old, "--no-lexical")
-    file = recipe(news, "columns.csv", "new", "--tags", "--labels", "sport,money", "--old", old)
+    data = ("--data", news / "columns.csv", "--labels", "sport,money")
+    old = old_release(news, data, ("--tags",), "not for tags money, sport")
+    new = news / "new.fala"
+    message = failed("train", news / "words.fala", *data, "--frozen", "--out", new)
+    assert "several columns" in message
+    file = new_recipe(news, "columns.csv", old, "--tags", "--labels", "sport,money")
     assert "tags = true" in file.read_text() and "[scales]" in file.read_text()
     summary, bundle = done("release", file, "--out", new), Bundle.open(new)
     assert bundle.head().link == TAGS and bundle.head().labels == ("money", "sport")
@@ -126,29 +141,3 @@ def test_devices_of_a_release_of_tags_decide_sets(news, tmp_path):
         device.learn(["goal news", "budget news", "rain news"], [{"sport"}, {"money"}, set()])
         device.replace(new)
         assert device.predict(["transfer transfer news"]) == [{"sport", "money"}]
-
-
-@pytest.mark.parametrize(
-    ("kind", "table", "columns", "options", "refused"),
-    [
-        ("films", "films.csv", ("--text", "review", "--label", "stars"), ("--rating", 1, 5),
-         "not for the rating 'rating' from 1 to 5"),
-        ("news", "columns.csv", ("--labels", "sport,money"), ("--tags",),
-         "not for tags money, sport"),
-    ],
-)  # fmt: skip
-def test_heads_and_scales_accept_ratings_and_tags_and_training_rejects_them(
-    request, tmp_path, kind, table, columns, options, refused
-):
-    folder = request.getfixturevalue(kind)
-    words, out = tmp_path / "words.fala", tmp_path / "out.fala"
-    works("word-vectors", folder / "new.txt", "--out", words)
-    data = ("--data", folder / table, *columns)
-    train = ("train", words, *data, "--out", out)
-    works(*train, "--frozen", "--no-lexical", *options)
-    works("scales", "--release", out, *data)
-    assert [row.labels for row in Bundle.open(out).scales] == [10, 20]
-    assert refused in failed(*train, "--work", tmp_path / "work", *options)
-    wrong = ("--rating", 2, 3) if kind == "films" else ()
-    message = "label must be a number from 2 to 3" if wrong else "several columns"
-    assert message in failed(*train, "--frozen", *wrong)

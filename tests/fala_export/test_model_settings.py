@@ -6,7 +6,6 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from onnx import TensorProto, helper, numpy_helper
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules
 from tokenizers import Tokenizer
@@ -35,7 +34,6 @@ from families import (
 
 pytestmark = pytest.mark.slow
 
-PROMPTS = "config_sentence_transformers.json"
 POOLING = "1_Pooling/config.json"
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 
@@ -44,35 +42,6 @@ POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lastt
 def model(tmp_path_factory):
     """A folder of sentence-transformers that pools by cls, and normalizes."""
     return write_encoder(tmp_path_factory.mktemp("model") / "tiny", make_encoder("cls", True))
-
-
-@pytest.fixture(scope="module")
-def graph(model):
-    """The graph of the model up to its states, before its pooling."""
-    encoder = load(str(model), "mean")  # whose trace other tests share
-    pooled = encoder.graph()
-    (states,) = [node for node in pooled.graph.node if node.op_type == "LayerNormalization"][-1:]
-    graph = type(pooled)()
-    graph.CopyFrom(pooled)
-    del graph.graph.output[:]
-    shape = ["batch_size", "sequence_length", encoder.module.end.dimension]
-    output = helper.make_tensor_value_info(states.output[0], TensorProto.FLOAT, shape)
-    graph.graph.output.append(output)
-    return graph
-
-
-def first_tokens(graph):
-    """A graph of states, extended by their pooling."""
-    pooled = type(graph)()
-    pooled.CopyFrom(graph)
-    pooled.graph.initializer.append(numpy_helper.from_array(np.array(0), "first"))
-    names = [pooled.graph.output[0].name, "first"]
-    pooled.graph.node.append(helper.make_node("Gather", names, ["first_tokens"], axis=1))
-    shape = ["batch_size", DIMENSION]
-    output = helper.make_tensor_value_info("first_tokens", TensorProto.FLOAT, shape)
-    del pooled.graph.output[:]
-    pooled.graph.output.append(output)
-    return pooled
 
 
 def test_a_setting_that_is_not_kept_is_left_out_on_purpose_only(model, tmp_path):
@@ -241,48 +210,3 @@ def test_a_model_that_is_too_large_is_rejected_before_its_weights_are_read(
     monkeypatch.setattr(loading, "_load_weights", read)
     with pytest.raises(ExportError, match=r"\d GB of weights are too large"):
         load(str(folder), "own")
-
-
-class TestOnnx:
-    """The files beside an exported graph."""
-
-    def write(self, model, folder, graph, inner="onnx", **files):
-        """Write a folder as exporters do, and return the command's words."""
-        changed(model, folder, **files)
-        (folder / inner).mkdir(exist_ok=True)
-        path = folder / inner / "model.onnx"
-        path.write_bytes(graph.SerializeToString())
-        tokenizer, out = folder / "tokenizer.json", folder.with_suffix(".fala")
-        return ("backbone", path, "--tokenizer", tokenizer, "--out", out, "--max-length", 64)
-
-    def test_the_pooling_beside_a_graph_is_kept(self, model, graph, tmp_path):
-        for name, modes in (("cls", "cls"), ("max+mean", ["max", "mean"])):
-            files = {POOLING.replace(".", "__"): {"pooling_mode": modes}}
-            beside = self.write(model, tmp_path / name, graph, inner="", **files)
-            found = load(beside[1], "own", tokenizer=beside[3])
-            assert (found.pooling, found.normalized) == (name, True)
-        words = self.write(model, tmp_path / "m", graph)
-        summary = done(*words, "--quantize", "none")
-        assert (summary["pooling"], summary["normalized"]) == ("cls", True)
-        assert summary["parity"]["worst_cosine"] > 0.99999
-        expected = SentenceTransformer(str(model), device="cpu").encode(TEXTS[:3])
-        encoded = Bundle.open(tmp_path / "m.fala").backbone().encode(TEXTS[:3])
-        np.testing.assert_allclose(encoded, expected, atol=1e-5)
-
-    def test_the_tokenizer_beside_a_graph_agrees_with_its_settings(self, model, graph, tmp_path):
-        tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
-        normalizer = json.loads(tokenizer.to_str())["normalizer"]
-        assert normalizer["type"] == "BertNormalizer"
-        other = {"do_lower_case": not normalizer["lowercase"]}
-        words = self.write(model, tmp_path / "m", graph, tokenizer_config__json=other)
-        assert "tokenizer_config.json sets do_lower_case" in failed(*words)
-
-    def test_an_embedding_of_the_graph_is_normalized_where_the_files_say_so(
-        self, model, graph, tmp_path
-    ):
-        pooled = first_tokens(graph)
-        words = self.write(model, tmp_path / "m", pooled)
-        summary = done(*words, "--quantize", "none")
-        assert (summary["pooling"], summary["normalized"]) == ("none", True)
-        lengths = np.linalg.norm(Bundle.open(words[5]).backbone().encode(TEXTS), axis=1)
-        np.testing.assert_allclose(lengths, 1, atol=1e-5)

@@ -44,42 +44,23 @@ def write(path, pooled=True, types=False):
     return path
 
 
-def expected(path, output, tokenizer, pooling=None):
-    """The embeddings of the file itself, one text at a time."""
-    reader, opened = Tokenizer.from_file(str(tokenizer)), session(path.read_bytes())
-    rows = []
-    for text in TEXTS:
-        ids = np.array([reader.encode(text).ids or [reader.token_to_id("[PAD]") or 0]])
-        feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
-        feeds["token_type_ids"] = np.zeros_like(ids)
-        names = {value.name for value in opened.get_inputs()}
-        (value,) = opened.run([output], {name: feeds[name] for name in names})
-        pooled = {None: lambda v: v, "mean": lambda v: v.mean(axis=1), "cls": lambda v: v[:, 0]}
-        rows.append(pooled[pooling](value)[0])
-    return np.array(rows)
-
-
 @pytest.mark.parametrize(
-    ("pooled", "types", "options", "output", "pooling"),
+    ("pooled", "types", "pooling", "output", "pool"),
     [
-        (True, False, (), "embedding", None),
-        (True, True, (), "embedding", None),
-        (False, False, (), "embedded", "mean"),
-        (True, False, ("--pooling", "cls"), "embedded", "cls"),
+        (True, False, "none", "embedding", np.asarray),
+        (True, True, "none", "embedding", np.asarray),
+        (False, False, "mean", "embedded", lambda states: states.mean(axis=0)),
+        (True, False, "cls", "embedded", lambda states: states[0]),
     ],
 )
-def test_a_bundle_of_an_onnx_file_has_its_embeddings(
-    tokenizer, tmp_path, pooled, types, options, output, pooling
+def test_an_onnx_files_embeddings_are_pooled_by_it_or_by_a_pooling(
+    tokenizer, tmp_path, pooled, types, pooling, output, pool
 ):
-    file, out = write(tmp_path / "model.onnx", pooled, types), tmp_path / "x.fala"
-    arguments = ("backbone", file, "--tokenizer", tokenizer, "--out", out, "--quantize", "none")
-    summary = done(*arguments, *options)
-    assert summary["pooling"] == (pooling or "none")
-    assert summary["parity"]["worst_cosine"] > 0.99999
-    backbone = Bundle.open(out).backbone()
-    np.testing.assert_allclose(
-        backbone.encode(TEXTS), expected(file, output, tokenizer, pooling), atol=1e-5
-    )
+    file = write(tmp_path / "model.onnx", pooled, types)
+    loaded = load(file, "cls" if pooling == "cls" else "own", tokenizer=tokenizer)
+    assert loaded.pooling == pooling
+    theirs = states(file, tokenizer, output=output, pool=pool)
+    np.testing.assert_allclose(embeddings(loaded), theirs, atol=1e-5)
 
 
 class TestForms:
@@ -250,6 +231,7 @@ class TestQuantized:
         texts.write_text("\n".join(filter(None, TEXTS)))
         words = ("backbone", file, "--tokenizer", tokenizer, "--out", out, "--parity-text", texts)
         summary = done(*words)
+        assert (summary["pooling"], summary["normalized"]) == ("mean", False)
         assert summary["weights"] == "in int4 already, kept as they are"
         assert Bundle.open(out).manifest.precision == summary["precision"] == "int4"
         assert "--quantize none" in failed(*words, "--quantize", "fp16")

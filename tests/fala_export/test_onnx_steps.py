@@ -1,7 +1,6 @@
 """Steps of sentence-transformers beside an ONNX file."""
 
 import json
-import shutil
 
 import numpy as np
 import onnx
@@ -10,11 +9,13 @@ import torch
 from sentence_transformers.sentence_transformer import modules
 
 from bundles import onnx_model
+from encoders import train_wordpiece
 from fala_export.base.errors import ExportError
 from fala_export.graph.runtime import session
 from fala_export.models.load import load
 from fala_export.recipe.settings import ModelSource
 from onnx_forms import TEXTS, WIDTH, embeddings, states, states_model
+from public_data import sentences
 
 MODES = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 
@@ -32,6 +33,7 @@ def listed(folder, *steps):
 
 
 def test_every_step_is_that_of_sentence_transformers(tokenizer, tmp_path):
+    """The steps stand in the folder above ``onnx``, in which exporters write a graph."""
     torch.manual_seed(0)
     norm = modules.LayerNorm(12)
     with torch.no_grad():
@@ -41,9 +43,12 @@ def test_every_step_is_that_of_sentence_transformers(tokenizer, tmp_path):
     dense = modules.Dense(WIDTH * len(MODES), 12, **residual)
     soft = modules.Dense(12, 6, bias=False, activation_function=torch.nn.Softplus())
     steps = [modules.Pooling(WIDTH, MODES), dense, norm, soft, modules.Normalize()]
-    onnx.save(states_model(), tmp_path / "model.onnx")
+    file = tmp_path / "onnx" / "model.onnx"
+    file.parent.mkdir()
+    onnx.save(states_model(), file)
     listed(tmp_path, *steps)
-    loaded = load(tmp_path / "model.onnx", "own", tokenizer=tokenizer)
+    loaded = load(file, "own", tokenizer=tokenizer)
+    assert (loaded.pooling, loaded.normalized) == ("+".join(MODES), True)
     theirs = loaded.encode(TEXTS, 64)
     np.testing.assert_allclose(embeddings(loaded), theirs, atol=1e-5)
     # Beside longer texts, whose padding has no part in an embedding.
@@ -96,16 +101,37 @@ def test_a_prompt_stands_before_every_text(tokenizer, tmp_path):
     assert "none is put before" in plain.not_kept["prompts"]
 
 
-def test_a_dense_step_beside_an_embedding_is_appended_once(tokenizer, tmp_path):
+@pytest.mark.parametrize(
+    ("steps", "dimension", "normalized"),
+    [
+        ([modules.Pooling(8), modules.Dense(8, 4)], 4, False),
+        ([modules.Pooling(16), modules.Dense(16, 8)], 8, False),
+        ([modules.Pooling(8), modules.Normalize()], 8, True),
+    ],
+)
+def test_a_step_beside_an_embedding_is_appended_once(
+    tokenizer, tmp_path, steps, dimension, normalized
+):
     onnx.save(onnx_model(), tmp_path / "model.onnx")  # of 8 dimensions
-    for inner, width, dimension in ((8, (8, 4), 4), (16, (16, 8), 8)):
-        (folder := tmp_path / str(dimension)).mkdir()
-        shutil.copyfile(tmp_path / "model.onnx", folder / "model.onnx")
-        listed(folder, modules.Pooling(inner), modules.Dense(*width))
-        assert (
-            embeddings(load(folder / "model.onnx", "own", tokenizer=tokenizer)).shape[1]
-            == dimension
-        )
+    listed(tmp_path, *steps)
+    loaded = load(tmp_path / "model.onnx", "own", tokenizer=tokenizer)
+    encoded = embeddings(loaded)
+    assert (loaded.pooling, encoded.shape[1]) == ("none", dimension)
+    lengths = np.linalg.norm(encoded, axis=1)
+    assert loaded.normalized == np.allclose(lengths, 1, atol=1e-5) == normalized
+
+
+def test_a_dense_step_that_may_be_in_the_graph_is_rejected(tokenizer, tmp_path):
+    onnx.save(onnx_model(), tmp_path / "model.onnx")
     listed(tmp_path, modules.Pooling(8), modules.Dense(8, 8))
     with pytest.raises(ExportError, match="export the states of the tokens"):
         load(tmp_path / "model.onnx", "own", tokenizer=tokenizer)
+
+
+def test_a_tokenizer_that_differs_from_its_settings_is_rejected(tmp_path):
+    onnx.save(onnx_model(), tmp_path / "model.onnx")
+    lower = train_wordpiece(sentences(9, 0), 80)
+    (tmp_path / "tokenizer.json").write_text(lower.to_str())
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    with pytest.raises(ExportError, match=r"tokenizer_config\.json sets do_lower_case to False"):
+        load(tmp_path / "model.onnx", "own")

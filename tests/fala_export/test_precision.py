@@ -3,9 +3,10 @@ from math import prod
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from adapter_inputs import random_inputs
+from bundles import model_of
 from checkout import real_data
 from fala.audit.model import audit_model
 from fala.backbones import AdapterWeights, OnnxEncoder
@@ -23,9 +24,9 @@ from onnx_forms import cosines
 
 pytestmark = pytest.mark.slow
 
-#: A trace takes seconds, so the fast tests take families whose traces other tests need as well.
+#: The fast tests take a family whose layers share weights; ``test_adapter_inputs.py`` takes BERT.
 EACH = [
-    pytest.param(family, marks=[] if family in ("bert", "albert") else pytest.mark.thorough)
+    pytest.param(family, marks=[] if family == "albert" else pytest.mark.thorough)
     for family in FAMILIES
 ]
 WIDE = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
@@ -90,15 +91,6 @@ def test_unused_adapter_inputs_do_not_change_embeddings(family, graph_of):
     np.testing.assert_array_equal(backbone.encode(TEXTS), expected)
 
 
-@pytest.mark.parametrize("precision", ["int8", "int4"])
-def test_an_embedding_does_not_depend_on_its_batch(precision, graph_of):
-    graph, tokenizer, sequences = graph_of("bert")
-    model = quantize(graph, precision, sequences)
-    together = encode(model, tokenizer)
-    alone = np.concatenate([encode(model, tokenizer, [text]) for text in TEXTS])
-    np.testing.assert_allclose(together, alone, atol=1e-5)
-
-
 def test_layers_that_share_weights_store_them_once(graph_of):
     graph, _, sequences = graph_of("albert")
     for precision in PRECISIONS:
@@ -112,22 +104,15 @@ def lone_product(weight):
     """A graph of one look-up and one product without normalization."""
     table = np.random.default_rng(3).normal(size=(64, len(weight))).astype(np.float32)
     table[0] = 0
-    nodes = [
-        helper.make_node("Gather", ["table", "input_ids"], ["found"]),
-        helper.make_node("MatMul", ["found", "weight"], ["embedding"]),
-    ]
-    inputs = [
-        helper.make_tensor_value_info(name, TensorProto.INT64, ["n", "length"])
-        for name in ("input_ids", "attention_mask")
-    ]
-    output = helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["n", "length", 48])
-    constants = [
-        numpy_helper.from_array(table, "table"),
-        numpy_helper.from_array(weight, "weight"),
-    ]
-    graph = helper.make_graph(nodes, "one", inputs, [output], constants)
-    opset = [helper.make_opsetid("", 18)]
-    return helper.make_model(graph, opset_imports=opset, ir_version=8), table
+    graph = """
+        (int64[n, length] input_ids, int64[n, length] attention_mask)
+        => (float[n, length, 48] embedding) {
+            found = Gather (table, input_ids)
+            embedding = MatMul (found, weight)
+        }"""
+    model = model_of(graph, table=table, weight=weight)
+    model.opset_import[0].version = 18  # the exporter's, whose operators quantization writes
+    return model, table
 
 
 def run(model, ids):

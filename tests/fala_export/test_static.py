@@ -118,19 +118,17 @@ def test_a_prompt_a_cut_and_a_length_of_tables_are_kept(tmp_path):
     assert load(ModelSource(str(tmp_path / "left"), ignore=["truncation_side"]), "own").not_kept
 
 
-def test_other_steps_and_tokenizers_stay_graphs(tmp_path):
-    write_static(tmp_path / "dense", modules.Dense(WIDTH, 16), tokenizer=PLAIN)
-    assert "its step Dense" in load(tmp_path / "dense", "own").not_static
-    write_static(tmp_path / "other")
-    assert "WordLevel, not WordPiece" in load(tmp_path / "other", "own").not_static
-
-
-def test_sentence_transformers_static_embeddings_are_kept(tmp_path):
-    plain = write_static(tmp_path / "plain")
-    np.testing.assert_allclose(encode(tmp_path / "plain"), plain, atol=1e-5)
-    steps = [modules.Dense(WIDTH, 16), modules.Normalize()]
-    expected = write_static(tmp_path / "steps", *steps)
-    np.testing.assert_allclose(encode(tmp_path / "steps"), expected, atol=1e-5)
+@pytest.mark.parametrize(
+    ("tokenizer", "steps", "reason"),
+    [
+        (WORD_LEVEL, [], "WordLevel, not WordPiece"),
+        (PLAIN, [modules.Dense(WIDTH, 16), modules.Normalize()], "its step Dense"),
+    ],
+)
+def test_other_steps_and_tokenizers_stay_graphs(tmp_path, tokenizer, steps, reason):
+    expected = write_static(tmp_path / "m", *steps, tokenizer=tokenizer)
+    assert reason in load(tmp_path / "m", "own").not_static
+    np.testing.assert_allclose(encode(tmp_path / "m"), expected, atol=1e-5)
     assert not is_static(tmp_path, read_modules(tmp_path))
 
 

@@ -199,19 +199,6 @@ def test_a_trained_matcher_is_released_and_beats_the_frozen_one(model, files, ti
     assert summary["pooling"] == "attention"
 
 
-def test_word_vectors_are_trained_and_keep_their_precision(files, tmp_path):
-    source = write_word_vectors(tmp_path / "words.fala", "float16").path
-    # Without words, since few validation rows determine their weight.
-    summary = done(source, *files, "--no-lexical")
-    bundle = Bundle.open(tmp_path / "x.fala")
-    assert (summary["precision"], bundle.manifest.precision) == ("float16", "float16")
-    assert bundle.head().labels == (0, 1)
-    figures = summary["training"]["figures"]
-    losses = list(summary["training"]["history"]["validation_loss"].values())
-    assert min(losses) < losses[0]
-    assert figures["trained"]["pooled"]["auc"] >= figures["frozen"]["pooled"]["auc"] - 0.02
-
-
 def test_an_interrupted_command_resumes_to_the_same_bytes(
     trained, model, texts, tmp_path, monkeypatch
 ):
@@ -246,9 +233,7 @@ def test_an_interrupted_command_resumes_to_the_same_bytes(
 
 def test_mistakes_end_in_one_line(model, texts, files, tmp_path):
     graph, out = write_onnx(tmp_path / "graph.fala").path, tmp_path / "x.fala"
-    few = write_rows(tmp_path / "few.jsonl", text_rows()[:4])
     assert "cannot be trained" in failed(graph, *files)
-    assert "too few" in failed(model, *files, "--data", few, "--max-length", 32)
     assert "1 to 64 tokens" in failed(model, *files, "--max-length", 65)
     message = failed(graph, "--data", texts, "--frozen", "--out", out, "--pooling", "cls")
     assert "is a bundle, but --pooling needs a model" in message

@@ -18,9 +18,15 @@ BATCHES, EPOCHS = 8, 4
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def finished(tmp_path_factory):
+    """The folder of a training on data "a", which ``whole`` finishes."""
+    return tmp_path_factory.mktemp("finished")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def whole(finished):
     """The result of a training without interruption."""
-    return kill_training.train(tmp_path_factory.mktemp("whole"))
+    return kill_training.train(finished, data="a")
 
 
 def test_training_lowers_the_loss_and_leaves_the_best_epoch(whole):
@@ -65,14 +71,6 @@ def test_a_killed_training_resumes_to_the_same_weights(whole, tmp_path, point, c
     for name, value in whole[0].state_dict().items():
         assert torch.equal(resumed.state_dict()[name], value), name
     assert len(list(tmp_path.glob("checkpoint-*"))) <= 3
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """The folder of a finished training on data "a"."""
-    folder = tmp_path_factory.mktemp("finished")
-    kill_training.train(folder, data="a")
-    return folder
 
 
 def test_a_finished_training_resumes_to_its_result_at_once(whole, finished):

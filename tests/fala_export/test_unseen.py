@@ -38,6 +38,16 @@ def trained(folder, base, rows):
     return Bundle.open(out)
 
 
+def test_word_vectors_are_trained_and_keep_their_precision(base, trained):
+    assert base.manifest.precision == trained.manifest.precision == "float16"
+    assert trained.head().labels == (0, 1)
+    training = trained.manifest.details["training"]
+    losses = list(training["history"]["validation_loss"].values())
+    assert training["chosen"] == "trained" and min(losses) < losses[0]
+    frozen, best = training["candidates"]
+    assert best["loss"] < frozen["loss"]
+
+
 def test_unseen_rows_exclude_training_documents(trained, rows):
     public = load_public_rows(rows)
     division = divide(public, 3, validation=True)

@@ -38,15 +38,10 @@ def equal(form, texts):
     return sum(bool(set(ids) - {plain.unknown}) for ids in library)
 
 
-@pytest.mark.parametrize("form", ["uncased", "accents"])
-def test_varied_texts_have_the_librarys_tokens(form):
-    assert equal(form, list(varied_texts(10_000, seed=len(form)))) > 3_000
-
-
-@pytest.mark.thorough
 @pytest.mark.parametrize("form", FORMS)
-def test_many_varied_texts_have_the_librarys_tokens(form):
-    assert equal(form, list(varied_texts(100_000))) > 30_000
+@pytest.mark.parametrize("count", [5_000, pytest.param(100_000, marks=pytest.mark.thorough)])
+def test_varied_texts_have_the_librarys_tokens(form, count):
+    assert equal(form, list(varied_texts(count, seed=len(form)))) > 0.3 * count
 
 
 def test_characters_of_every_block_have_the_librarys_tokens():

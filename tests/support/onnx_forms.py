@@ -32,14 +32,17 @@ def states_model(weight="weight", first="", product="MatMul (embedded, weight)")
     return model_of(graph, **{name: array.astype(np.float32) for name, array in arrays.items()})
 
 
-def states(path, tokenizer, texts=TEXTS):
-    """The means of a file's states, computed apart from the code under test."""
+def states(path, tokenizer, texts=TEXTS, output=None, pool=lambda states: states.mean(axis=0)):
+    """The means of a file's states, or another pooling, computed apart from the code under test."""
     reader, opened = Tokenizer.from_file(str(tokenizer)), session(path.read_bytes())
+    names = [value.name for value in opened.get_inputs()]
     rows = []
     for text in texts:
         ids = np.array([reader.encode(text).ids])
         feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
-        rows.append(opened.run(None, feeds)[0][0].mean(axis=0))
+        feeds["token_type_ids"] = np.zeros_like(ids)
+        values = opened.run(output and [output], {name: feeds[name] for name in names})
+        rows.append(pool(values[0][0]))
     return np.array(rows)
 
 

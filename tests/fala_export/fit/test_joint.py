@@ -108,19 +108,12 @@ def test_fit_joint_finds_the_logistic_optimum(backbone, classes, array_library):
     assert not fitted.words[:, ~repeated].any()
 
 
-def test_the_losses_are_those_of_left_out_documents(backbone):
-    documents = texts(400, seed=4)
+def test_words_lower_the_loss_of_left_out_documents(backbone):
+    """``test_left_out.py`` computes that loss apart."""
+    documents = texts(300, seed=4)
     labels = labels_by_words(documents)
     fitted = fit_joint_head(HeadTrainingSet.of(backbone, documents, labels))[1]
     assert fitted.loss < fitted.loss_without - 0.05
-    # Random labels: held-out documents are predicted no better than by the labels' share.
-    chance = np.random.default_rng(5).integers(2, size=400)
-    # 400 fair coins are not quite even: a little can be predicted by chance.
-    fitted = fit_joint_head(HeadTrainingSet.of(backbone, documents, chance.tolist()))[1]
-    share = chance.mean()
-    entropy = -share * np.log(share) - (1 - share) * np.log(1 - share)
-    assert entropy - 0.03 < fitted.loss < entropy + 0.03
-    assert fitted.loss_without == pytest.approx(fitted.loss, abs=0.03)
 
 
 def test_a_document_is_one_fold(backbone):
@@ -172,8 +165,8 @@ def test_very_few_rows(backbone, documents, labels):
 # Words for a head that was trained on its own
 
 
-@pytest.mark.parametrize("names", [("0", "1"), ("1", "0")])
-def test_word_weights_are_scaled_on_held_out_rows(backbone, names):
+def test_word_weights_are_scaled_on_held_out_rows(backbone):
+    names = ("1", "0")  # not in the order of the labels
     documents = texts(1200, seed=13)
     labels = labels_by_words(documents)
     embeddings = dict(zip(documents, backbone.encode(documents), strict=True))

@@ -96,9 +96,9 @@ def test_every_block_has_a_scale_of_its_own():
 
 def test_people_who_differ_in_one_thing_have_only_its_scale():
     head = make_head(dimension=D)
-    slopes = chosen_for(head, people(head, [0.0], count=60, slope=2.0))
+    slopes = chosen_for(head, people(head, [0.0], count=30, slope=2.0))
     assert slopes.slope > SLOPE_SCALE and slopes.bias <= BIAS_SCALE
-    biases = chosen_for(head, people(head, [0.0], count=60, bias=3.0), labels=10)
+    biases = chosen_for(head, people(head, [0.0], count=30, bias=3.0), labels=10)
     assert biases.bias > BIAS_SCALE and biases.slope <= SLOPE_SCALE
     assert max(slopes.blocks + biases.blocks) <= DENSE_SCALE
 

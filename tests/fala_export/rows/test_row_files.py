@@ -137,17 +137,6 @@ def test_the_division_is_by_user_and_document(tmp_path):
     assert data.source == f"{path} ({divided})" and set(data.users) == devices
 
 
-def test_splits_of_the_file_are_kept(tmp_path):
-    rows = [("a", 0, "", "public"), ("b", 1, "", "public"), ("c", "", "u", "train")]
-    path = write(
-        tmp_path / "x.csv", [*rows, ("d", 1, "u", "test")], ("text", "label", "user", "split")
-    )
-    file = file_rows(path)
-    read, divided = file, file.division
-    assert [row.split for row in read] == ["public", "public", "train", "test"]
-    assert [row.label for row in read] == [0, 1, None, 1] and read[0].user is None and not divided
-
-
 def test_a_table_with_a_missing_split_is_rejected(tmp_path):
     rows = [("a", 0, "u", "train"), ("b", 1, "u", "")]
     for ordered in (rows, rows[::-1]):
