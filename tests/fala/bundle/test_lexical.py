@@ -1,5 +1,7 @@
 """A bundle holds the lexical view of a release, and further details of its head."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -77,18 +79,10 @@ def test_scales_of_another_number_of_blocks_are_rejected(tmp_path, with_words):
         write_release(tmp_path / "b.fala", with_words, with_words.head(), {"scales": table})
 
 
-def nested(depth):
-    """Return a list within a list, and so on, to a depth."""
-    value = []
-    for _ in range(depth):
-        value = [value]
-    return value
-
-
 @pytest.mark.parametrize(
     "wrong",
     [
-        "1, 2, 3", {}, None, 3, [1.0, 0.3, 1.0], [[]], [row(), None], nested(90),
+        "1, 2, 3", {}, None, 3, [1.0, 0.3, 1.0], [[]], [row(), None], json.loads("[" * 90 + "]" * 90),
         [row(50), row(10)], [row(10), row(10)],  # not by rising number of labels
         [row(10), row(20, blocks=[1.0])],  # another number of blocks
         [row(-1)], [row(True)], [row("10")], [row(10.0)], [row(10**30)], [row(2**31)],

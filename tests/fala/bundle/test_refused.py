@@ -131,6 +131,7 @@ NINE = {layout.HEAD_WEIGHT: array_bytes(NINE.weight), layout.HEAD_BIAS: array_by
         ("release", {}, {"labels": ["a"]}, "label"),
         ("release", {}, {"labels": ["a", "b", "c"]}, "label"),
         ("release", {}, {"labels": ["a", "a"]}, "label"),
+        ("release", {}, {"labels": [str(n) for n in range(2_000)]}, "more than 1024 labels"),
         ("release", {layout.HEAD_WEIGHT: array(3, DIMENSION), layout.HEAD_BIAS: array(3)},
          {"task": "matching", "labels": ["a", "b", "c"]}, "a matcher must have one logit"),
         ("release", {}, {"dimension": DIMENSION - 1}, "takes embeddings of 8 dimensions"),
