@@ -82,7 +82,8 @@ def test_scales_of_another_number_of_blocks_are_rejected(tmp_path, with_words):
 @pytest.mark.parametrize(
     "wrong",
     [
-        "1, 2, 3", {}, None, 3, [1.0, 0.3, 1.0], [[]], [row(), None], json.loads("[" * 90 + "]" * 90),
+        "1, 2, 3", {}, None, 3, [1.0, 0.3, 1.0], [[]], [row(), None],
+        json.loads("[" * 90 + "]" * 90),
         [row(50), row(10)], [row(10), row(10)],  # not by rising number of labels
         [row(10), row(20, blocks=[1.0])],  # another number of blocks
         [row(-1)], [row(True)], [row("10")], [row(10.0)], [row(10**30)], [row(2**31)],
