@@ -35,11 +35,12 @@ def device(tmp_path, unbridged):
     ids=["two", "three", "matcher"],
 )
 def test_the_life_of_a_device_with_one_replacement(tmp_path, encoded, task, labels):
-    query, kinds = task == "matching", {"task": task, "labels": labels, "bridges": False}
-    releases = bridged.write_releases(tmp_path, query=query, **kinds)
+    query = task == "matching"
+    releases = bridged.write_releases(tmp_path, task, labels, query, bridges=False)
     old, new = releases["old"], releases["mid"]
-    examples, probes = (TEXTS, PROBES) if not query else map(bridged.matches, (60, 40), (1, 2))
-    examples = [*dict.fromkeys(examples)]
+    examples, probes = TEXTS, PROBES
+    if query:
+        examples, probes = [*dict.fromkeys(bridged.matches())], bridged.matches(40, seed=2)
     labels = bridged.planted_labels(old, examples)
     path = tmp_path / "device"
     with Device.create(path, old) as device:
