@@ -101,7 +101,8 @@ def vendor(names):
     lines = [f"{word} {half}" for word, half in zip(words, halves, strict=True)]
     Path("vectors.txt").write_text("\n".join(lines), encoding="utf-8")
     sample = sample_rows(users=2)
-    rows = [*sample.public, *(row for user in sample.users.values() for row in user.train)]
+    public = sample.public[:300]  # beside those of the users, enough for a bridge
+    rows = [*public, *(row for user in sample.users.values() for row in user.train)]
     with Path("posts.csv").open("w", newline="", encoding="utf-8") as stream:
         cells = [(row.example, row.label, row.user) for row in rows]
         csv.writer(stream).writerows([("post", "label", "annotator"), *cells])

@@ -2,8 +2,6 @@ import json
 import subprocess
 import sys
 
-import pytest
-
 from base_install import CLIENTS, left_out
 from command_lines import data_rows, jsonl
 from fala.base.errors import install_hint
@@ -36,51 +34,8 @@ def run(code, *arguments, before=GUARD):
     return done.stdout
 
 
-def test_the_guard_rejects_other_packages():
-    with pytest.raises(AssertionError, match="not in a base install"):
-        run("import torch.nn")
-    with pytest.raises(AssertionError, match="not in a base install"):
-        run("import requests")
-
-
-def test_import_fala_loads_no_runtime():
-    """Importing fala is as fast as NumPy; a backbone imports its runtime when it loads."""
-    loaded = run("import fala; print(*sys.modules)")
-    assert not {"onnxruntime", "tokenizers", "click", "fala.testing"} & set(loaded.split())
-
-
-def test_a_device_works_in_a_base_install(tmp_path):
-    """From the built-in backbones to predictions by the new one."""
-    code = """
-from pathlib import Path
-import fala
-import fala_sim
-import fala_export
-
-folder = Path(sys.argv[1])
-texts = [f"{word} number {i}" for i in range(12) for word in ("a good film", "an awful film")]
-labels = [0, 1] * 12
-
-def release(name):
-    bundle = fala.Bundle.open(fala_sim.sample_release(name))
-    head = fala_export.fit_head(bundle.backbone(), texts, labels)
-    fala_export.write_release(folder / name, bundle, head, {})
-    return folder / name
-
-with fala.Device.create(folder / "device", release("glove")) as device:
-    device.learn(texts, labels)
-    report = device.replace(release("bert"), fala.Budget(10))
-    assert report.forward_passes == 10
-    assert device.predict_proba(texts).argmax(axis=1).tolist() == labels
-with fala.Device.open(folder / "device") as device:
-    device.rollback()
-    assert device.status().release == "glove"
-    print("done")
-"""
-    assert run(code, tmp_path) == "done\n"
-
-
 def test_the_command_works_in_a_base_install(tmp_path):
+    """From the built-in backbones to heads, devices and predictions by the new backbone."""
     code = "from fala_command import replace; replace()"
     (tmp_path / "rows.jsonl").write_text(jsonl(data_rows()))
     arguments = ("--old", "glove", "--new", "bert", "--budget", 20)
@@ -131,10 +86,10 @@ for line in json.loads(sys.argv[2]):
         assert install_hint(NEEDY[line]) in errors, (line, errors)
 
 
-@pytest.mark.parametrize("program", ["main", "replace", "device", "export", "sim"])
-def test_a_command_without_click_ends_in_one_line(program):
-    code = f"{guard({'click'})}from fala_command import {program}; {program}()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+def test_a_command_without_click_ends_in_one_line():
+    """All commands are of one module, see ``test_distribution.py``."""
+    command = [sys.executable, "-c", guard({"click"}) + "import fala_command"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
         "fala: its commands need click: pip install click (click is not in a base install)\n"
