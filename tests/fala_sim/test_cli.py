@@ -27,13 +27,6 @@ def everything(folder):
     return {path: path.stat().st_mtime_ns for path in [folder, *folder.rglob("*")]}
 
 
-def test_the_table_command_leaves_the_results_folder_unchanged(results):
-    before = everything(results)
-    assert "tweets" in works("table", "2", "--results", results).stdout
-    failed("table", "1", "--results", results)
-    assert everything(results) == before
-
-
 @pytest.mark.parametrize("name", ["labels", "3"])
 def test_a_figure_is_printed_as_text_and_drawn_with_out(results, name, tmp_path):
     before = everything(results)
@@ -76,14 +69,13 @@ def test_an_empty_figure_is_an_error(results, tmp_path):
     assert "figure 2 is empty, because no record has the scores that it shows" in message
 
 
-def test_run_options_require_run(results):
+def test_run_options_but_those_of_the_environment_require_run(results, monkeypatch):
     message = failed("table", "2", "--results", results, "--users", "3", status=2)
     assert "--users: use this only with --run" in message
-
-
-def test_fala_data_in_the_environment_does_not_require_run(results, monkeypatch):
     monkeypatch.setenv("FALA_DATA", "/nowhere")
-    works("table", "2", "--results", results)
+    before = everything(results)
+    assert "tweets" in works("table", "2", "--results", results).stdout
+    assert everything(results) == before
 
 
 def test_help_describes_every_table_and_figure():

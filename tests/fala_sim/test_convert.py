@@ -106,22 +106,6 @@ def test_an_annotators_tags_are_the_tasks_answered_with_yes(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        ({"7": entry("a text", a=0, b=1)}, "other annotations: there are no tags"),
-        ({"7": tagged("a text", {"sport": "1"}, a=0, b=1)}, "1 annotation by 2 annotators"),
-        (
-            {"7": tagged("a text", {"sport": "1,2"}, a=0, b=1)},
-            "that is neither 0 nor 1",
-        ),
-    ],
-)
-def test_damaged_tags_end_in_one_line(tmp_path, content, words):
-    (tmp_path / "X_train.json").write_text(json.dumps(content))
-    fails(run("lewidi-tags", tmp_path, "--out", tmp_path / "out.jsonl"), words)
-
-
 def test_rows_of_tags_are_written_and_counted(tmp_path):
     tags = {"sport detection": "1,0,1"}
     rows = [tagged(f"text {n}", tags, u=n % 2, v=0, w=(n + 1) % 2) for n in range(30)]
@@ -159,14 +143,7 @@ def test_public_rows_are_all_labels_of_the_others_on_documents_that_no_user_is_t
     assert len(test) == 12
 
 
-def test_the_seed_determines_the_division():
-    docs = documents(40, "u", "v", "w")
-    first = divide(docs).rows
-    assert divide(docs).rows == first
-    assert divide(docs, seed=1).rows != first
-
-
-def test_public_rows_can_be_a_draw():
+def test_public_rows_can_be_a_draw_and_the_seed_determines_it_and_the_division():
     docs = documents(40, "u", "v", "w", "x")
     every = divide(docs)
     drawn = divide(docs, public=12)
@@ -177,7 +154,11 @@ def test_public_rows_can_be_a_draw():
     ours, theirs = ([row for row in part.rows if row.split != "public"] for part in (drawn, every))
     assert ours == theirs
     assert drawn.left_out.counts()["public labels beyond --public"] == 2 * 28 - 12
-    assert divide(docs, seed=1, public=12).rows != drawn.rows
+    assert divide(docs, public=12).rows == drawn.rows
+    other = divide(docs, seed=1, public=12).rows
+    assert {row.judged for row in other if row.split == "test"} != {
+        row.judged for row in drawn.rows if row.split == "test"
+    }
 
 
 @pytest.mark.parametrize(
@@ -197,8 +178,8 @@ GOOD = entry("a text", a=0, b=1)
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
-    [
+    ("content", "words", "kind"),
+    [(content, words, "lewidi") for content, words in [
         (b"{", "X_train.json is not JSON"),
         (b"\xff", "X_train.json is not JSON in UTF-8"),
         (b"[]", "expected an object of documents"),
@@ -211,13 +192,17 @@ GOOD = entry("a text", a=0, b=1)
         ({"7": {**GOOD, "annotators": "a,b,c"}}, "2 annotations by 3 annotators"),
         ({"7": {**GOOD, "annotators": "a,"}}, "without a name"),
         ({"7": {**GOOD, "annotations": "0,2"}}, "that is neither 0 nor 1"),
-    ],
-)
-def test_damaged_files_end_in_one_line(tmp_path, content, words):
+    ]] + [(content, words, "lewidi-tags") for content, words in [
+        ({"7": GOOD}, "other annotations: there are no tags"),
+        ({"7": tagged("a text", {"sport": "1"}, a=0, b=1)}, "1 annotation by 2 annotators"),
+        ({"7": tagged("a text", {"sport": "1,2"}, a=0, b=1)}, "that is neither 0 nor 1"),
+    ]],
+)  # fmt: skip
+def test_damaged_files_end_in_one_line(tmp_path, content, words, kind):
     raw = content if isinstance(content, bytes) else json.dumps(content).encode()
     (tmp_path / "X_train.json").write_bytes(raw)
     out = tmp_path / "out.jsonl"
-    fails(run("lewidi", tmp_path, "--out", out), words)
+    fails(run(kind, tmp_path, "--out", out), words)
     assert not out.exists()
 
 
@@ -228,16 +213,20 @@ def test_a_folder_of_two_data_sets_is_rejected(tmp_path):
         read_parts(tmp_path)
 
 
-def test_the_command_writes_rows_to_its_output_or_a_file(tmp_path):
+def test_the_command_writes_rows_to_its_output_or_a_file_and_counts_as_json(tmp_path):
     rows = [entry(f"text {n} é", u=n % 2, v=0, w=(n + 1) % 2) for n in range(30)]
     write(tmp_path, "X_train.json", *rows)
     piped = run("lewidi", tmp_path, "--users", 2)
-    out = tmp_path / "out.jsonl"
-    saved = run("lewidi", tmp_path, "--users", 2, "--out", out)
-    assert saved.stdout == ""
-    assert out.read_bytes() == piped.stdout_bytes
-    assert "u: 30 examples, 30.0 % test, 50.0 % label 1" in saved.stderr
+    assert "u: 30 examples, 30.0 % test, 50.0 % label 1" in piped.stderr
     assert list(gather_rows(read_rows(piped.stdout_bytes.splitlines()), "").users) == ["u", "v"]
+    out = tmp_path / "out.jsonl"
+    saved = run("lewidi", tmp_path, "--users", 2, "--out", out, "--json")
+    assert (saved.exit_code, saved.stderr) == (0, "")
+    assert out.read_bytes() == piped.stdout_bytes
+    counts = json.loads(saved.stdout)
+    assert counts["users"]["u"]["splits"] == {"test": 9, "train": 21}
+    assert counts["left_out"] == {"public labels of documents that a user is tested on": 9}
+    fails(run("lewidi", tmp_path, "--json"), "needs --out FILE", status=2)
 
 
 def test_users_may_be_of_one_half(tmp_path):

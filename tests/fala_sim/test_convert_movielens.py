@@ -1,11 +1,8 @@
 from collections import Counter
 from functools import partial
 
-import pytest
-
 from checkout import real_data
 from conversions import check, read_by, split
-from fala.base.errors import DataError
 from fala_sim.data.formats.movielens import (
     FilmRating,
     _Offers,
@@ -126,12 +123,6 @@ def test_users_are_the_people_with_most_liked_films():
     assert left_out["ratings below 4"] == 10 + 96
     assert divide(ratings)[0].rows == conversion.rows
     assert divide(ratings, seed=1)[0].rows != conversion.rows
-
-
-def test_too_few_people():
-    ratings = make_ratings()
-    with pytest.raises(DataError, match="0 public rows beside 2 users"):
-        divide(ratings, users=2)
 
 
 def test_real_likes():

@@ -1,4 +1,3 @@
-import json
 import os
 from pathlib import Path
 
@@ -151,29 +150,6 @@ def test_save_is_atomic(tmp_path):
     save([b"new", b"er"], path)
     assert path.read_bytes() == b"newer"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def write_annotated(folder):
-    entries = {
-        str(n): {"text": f"text {n}", "annotations": f"{n % 2},0,1", "annotators": "u,v,w"}
-        for n in range(20)
-    }
-    (folder / "X_train.json").write_text(json.dumps(entries))
-    return folder
-
-
-def test_json_counts_are_on_standard_output(tmp_path):
-    out = tmp_path / "out.jsonl"
-    done = run("lewidi", write_annotated(tmp_path), "--users", 1, "--out", out, "--json")
-    assert done.exit_code == 0
-    assert done.stderr == ""
-    counts = json.loads(done.stdout)
-    assert counts["users"]["u"]["splits"] == {"test": 6, "train": 14}
-    assert counts["left_out"] == {"public labels of documents that a user is tested on": 12}
-    assert len(out.read_bytes().splitlines()) == counts["users"]["u"]["rows"] + 28
-    rejected = run("lewidi", tmp_path, "--json")
-    assert rejected.exit_code == 2
-    assert "needs --out FILE" in rejected.stderr
 
 
 @pytest.mark.parametrize("name", [

@@ -8,7 +8,7 @@ from fala_sim.experiments.own.jobs import SIZES
 from fala_sim.experiments.own.ways import WAYS
 from fala_sim.records.store import read_records
 from laboratory import write_data
-from sim_command import done, works
+from sim_command import works
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm_jobs")]
 
@@ -37,14 +37,3 @@ def test_every_way_is_measured_at_each_number_of_labels(results):
         assert record["passes"] == passes.get(way, size)
         if way == "own-old":
             assert record["flips"]["old"] == {"negative": 0, "positive": 0}
-
-
-def test_the_table_compares_with_what_an_app_would_do_instead(results):
-    table = done("table", "own", "--results", results)
-    rows = [dict(zip(table["header"], row, strict=True)) for row in table["rows"]]
-    fifty = {row["method"]: row for row in rows if row["labels"] == 50}
-    tuned = fifty["LogisticRegression, C by cross-validation"]
-    replaced = fifty["FaLA replaced, all texts"]
-    assert tuned["less"] is None
-    difference = replaced["error rate (%)"]["mean"] - tuned["error rate (%)"]["mean"]
-    assert replaced["less"]["mean"] == pytest.approx(difference)

@@ -6,14 +6,13 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PathCollection, QuadMesh
 
-from fala import DataError
 from fala_sim import frame
 from fala_sim.experiments.registry import shown_entries
 from fala_sim.methods.registry import METHODS as REGISTERED
 from fala_sim.records.store import RecordKey, RecordStore
 from fala_sim.report.plot import house_style, look
 from sim_records import EVIL, METHODS, USERS, replacement, write_run
-from sim_tables import FIGURES, TABLES, frame_of
+from sim_tables import FIGURES, TABLES
 
 pytestmark = pytest.mark.slow
 
@@ -162,12 +161,6 @@ def test_heat_map_is_centred_at_zero(plots):
 
 
 # --- all -------------------------------------------------------------------------------------
-
-
-def test_no_records_no_plots():
-    for name, figure in FIGURES.items():
-        with pytest.raises(DataError, match=f"which figure {name} needs; `fala-sim figure {name} "):
-            figure(frame_of({}))
 
 
 def test_names_are_escaped(plots):

@@ -3,31 +3,13 @@
 import pytest
 
 from fala_sim.report.table import NOT_RUN
-from fala_sim.report.value import UserMean
 from sim_tables import (
     TABLES,
     cell,
     column,
-    cost,
     frame_of,
     replaced,
 )
-
-
-def test_table_2_means_paper_and_flips():
-    records = frame_of({"replacement": replaced("fala-paper", 0.05) + replaced("lora")})
-    table = TABLES["2"](records)
-    value = cell(table, "AUC", method="The paper's FaLA")
-    assert value.mean == pytest.approx(0.75)
-    assert value.low < 0.75 < value.high
-    assert cell(table, "F1", method="LoRA").mean == pytest.approx(0.5)
-    assert cell(table, "right before, wrong now", method="LoRA") == pytest.approx(5)
-    assert cell(table, "forward passes", method="LoRA") == 50
-    assert cell(table, "paper: F1, BERT", method="The paper's FaLA") == UserMean(
-        0.5094, 0.0649, n=5
-    )
-    assert "paper: AUC, BERT" not in table.header  # its AUC is of matching
-    assert "tweets (classification; glove → minilm; 5 users)" in table.caption
 
 
 def test_table_2_tests_against_the_best_baseline():
@@ -79,22 +61,3 @@ def test_table_1_shows_the_papers_figures():
         pytest.approx(5.42e12 / 1.09e10)
     )
     assert "16 texts of 128 tokens" in table.caption
-
-
-def test_costs_by_method_and_against_fala():
-    batch = {"examples": 16, "forward_flops": 5e9, "backward_flops": 9e9}
-    trained = cost(2000, 4e11, 8e11, seconds=60.0, peak=900e6, batch=batch)
-    runs = replaced("full", cost=trained) + replaced("fala", cost=cost(50, 1e9))
-    table = TABLES["cost"](frame_of({"replacement": runs}))
-    assert (
-        cell(table, "one batch's backward FLOPs (as the paper counts)", method="Full fine-tuning")
-        == 9e9
-    )
-    assert cell(table, "whole replacement: FLOPs", method="Full fine-tuning") == pytest.approx(
-        1.2e12
-    )
-    assert cell(table, "FLOPs × FaLA", method="Full fine-tuning") == pytest.approx(1200)
-    assert cell(table, "FLOPs × FaLA", method="FaLA") == 1
-    assert cell(table, "seconds × FaLA", method="Full fine-tuning") == 30
-    assert cell(table, "growth × FaLA", method="Full fine-tuning") == pytest.approx(4)
-    assert cell(table, "stored (kB)", method="FaLA") == 4
