@@ -44,39 +44,25 @@ def options(results, *data):
     return ["--data", ",".join(data), "--users", 2, "--new", "bert", "--results", results]
 
 
-def plan_of(results, folder, methods):
-    data = (f"lewidi:{folder}",)
-    return PeoplePlan(results=results, data=data, users=2, old="glove", new="bert", methods=methods)
-
-
 def test_a_bad_data_set_does_not_stop_the_other_data_sets(folder, results, tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "open_engine", lambda *_, **__: InProcess())
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "Bad_train.json").write_text("{")
     bad = [f"lewidi:{tmp_path / name}" for name in ("broken", "nowhere")]
     arguments = options(results, bad[0], f"lewidi:{folder}", bad[1])
-    done = sim_command.run("table", "2", "--run", *arguments, "--methods", "old,global")
-    assert done.exit_code == 1
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith(f"fala-sim: 2 failed, the first: {bad[0]}: ")
-    assert any(f"{bad[1]}: left out: " in line for line in done.stderr.splitlines())
-    assert {record["method"] for record in read_records(results, "replacement")} == {
-        "old", "global",
-    }  # fmt: skip
-    assert "New head alone" in done.stdout
-
-
-def test_what_is_left_out_and_not_learned_is_printed(folder, results, monkeypatch):
-    """Once, also when the run resumes."""
-    monkeypatch.setattr(engine, "open_engine", lambda *_, **__: InProcess())
-    arguments = options(results, f"lewidi:{folder}")
-    for _ in range(2):
+    for _ in range(2):  # what is left out and not learned is printed again when the run resumes
         done = sim_command.run("table", "2", "--run", *arguments, "--methods", "old,global")
-        lines = done.stderr.splitlines()
+        assert done.exit_code == 1
+        *lines, last = done.stderr.splitlines()
+        assert last.startswith(f"fala-sim: 2 failed, the first: {bad[0]}: ")
+        assert any(f"{bad[1]}: left out: " in line for line in lines)
         data = f"lewidi:{folder}: "
         assert sum(line.startswith(data + "left out ") for line in lines) == 1
         (reason,) = [line for line in lines if line.startswith(data + "no bridge: ")]
         assert "are too few" in reason
+    recorded = read_records(results, "replacement")
+    assert {record["method"] for record in recorded} == {"old", "global"}
+    assert "New head alone" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -104,27 +90,17 @@ def submitted(monkeypatch):
     return tasks
 
 
-@pytest.mark.thorough
-def test_a_method_without_its_search_is_skipped_and_the_rest_run(folder, tmp_path, submitted):
-    plan = plan_of(tmp_path, folder, ("old", "fala", "top", "fala-paper"))
-    failures = people.run(plan, replacement.EXPERIMENTS, LocalEngine(2), print)
-    labels = [task.label for task in submitted]
-    assert {label.split()[2] for label in labels if label.startswith("search")} == {
-        "top", "fala-paper",
-    }  # fmt: skip
-    ready = {label.split()[2] for label in labels if label.startswith("replacement")}
-    assert ready == {"old", "fala"}
-    assert failures[-1].endswith(
-        "fala-paper, top: not run, because they have no settings; see why their search failed"
-    )
-
-
 def test_few_labels_report_missing_searches_and_indivisible_data(
     folder, results, submitted, monkeypatch
 ):
-    plan = plan_of(results, folder, ("global", "top"))
+    plan = PeoplePlan(
+        results=results, data=(f"lewidi:{folder}",), users=2, old="glove", new="bert",
+        methods=("global", "top", "knn"),
+    )  # fmt: skip
     failures = people.run(plan, by_labels.EXPERIMENTS, LocalEngine(2), print)
-    assert failures[-1].endswith("they have no settings; see why their search failed")
+    assert failures[-1].endswith(
+        "knn, top: not run, because they have no settings; see why their search failed"
+    )
     assert [task.label.split()[2] for task in submitted if task.label.startswith("labels ")] == (
         ["global"] * 2
     )
@@ -140,29 +116,26 @@ def test_few_labels_report_missing_searches_and_indivisible_data(
     assert failures[0].endswith(": too few people")
 
 
-def test_methods_that_train_run_once_unless_people_take_turns():
-    users = {"posts": ("ada", "ada"), "films": ("bob", "cem")}
-    tested = [
-        people.Participants(data, seed, "test", "classification", {user: 9})
-        for data, in_turn in users.items()
-        for seed, user in enumerate(in_turn)
-    ]
-    _, replaced, _ = replacement.EXPERIMENTS
-    plan = SimpleNamespace(trained_users=None)
-    jobs = replaced.keys(SimpleNamespace(tested=tested, plan=plan), ["top", "lora"])
-    run = [(method, division.data, division.seed) for division, method, _ in jobs]
-    assert run[:3] == [("lora", "posts", 0), ("lora", "films", 0), ("lora", "films", 1)]
-    assert run[3:] == [("top", data, seed) for data in users for seed in (0, 1)]
+def test_methods_that_train_run_once_unless_people_take_turns_or_on_fewer_people():
+    def jobs(trained_users, divisions):
+        tested = [
+            people.Participants(data, seed, "test", "classification", dict.fromkeys(users, 9))
+            for data, seed, users in divisions
+        ]
+        study = SimpleNamespace(tested=tested, plan=SimpleNamespace(trained_users=trained_users))
+        for division, method, (key,) in replacement.EXPERIMENTS[1].keys(study, ["top", "lora"]):
+            yield method, division.data, division.seed, key.user
 
-
-def test_methods_that_train_may_run_on_fewer_people():
-    users = dict.fromkeys(("ada", "bob", "cem"), 9)
-    tested = [people.Participants("posts", 0, "test", "classification", users)]
-    study = SimpleNamespace(tested=tested, plan=SimpleNamespace(trained_users=2))
-    jobs = replacement.EXPERIMENTS[1].keys(study, ["top", "lora"])
-    assert [(method, key.user) for _, method, (key,) in jobs] == [
-        ("lora", "ada"), ("lora", "bob"), ("top", "ada"), ("top", "bob"), ("top", "cem"),
+    posts, films = [("posts", seed, ["ada"]) for seed in (0, 1)], ("films", 0, ["bob"])
+    turns = [*posts, films, ("films", 1, ["cem"])]
+    assert list(jobs(None, turns)) == [
+        ("lora", "posts", 0, "ada"), ("lora", "films", 0, "bob"), ("lora", "films", 1, "cem"),
+        *(("top", data, seed, user) for data, seed, (user,) in turns),
     ]  # fmt: skip
+    assert list(jobs(2, [("posts", 0, ["ada", "bob", "cem"])])) == [
+        *(("lora", "posts", 0, user) for user in ("ada", "bob")),
+        *(("top", "posts", 0, user) for user in ("ada", "bob", "cem")),
+    ]
 
 
 def test_settings_without_scores_are_not_chosen(tmp_path):

@@ -73,33 +73,29 @@ def runs(files, tmp_path_factory):
         return {name: (path, result) for name, path, result in pool.map(run, devices.items())}
 
 
-def test_a_replacement_that_fits_is_done(runs):
-    _, result = runs["fits"]
+def test_a_replacement_that_fits_is_done_within_its_limits(runs):
+    result = runs["fits"][1]
     assert result["outcome"] == "done", result["message"]
-    assert result["measured"]["report"]["new"] == "bert"
     assert set(result) == {"outcome", "message", "limits", "measured"}  # nothing is predicted
-    assert result["measured"]["report"]["forward_passes"] == len(TEXTS)
-    assert set(result["measured"]["cost"]["stages"]) == {"create", "learn", "replace"}
-    assert 0 < result["measured"]["peak_memory"] < result["measured"]["peak_addresses"]
-    device = result["measured"]["device"]
-    assert device["whole"]
-    assert device["state"] == "answers with bert"
-
-
-def test_peak_memory_excludes_the_parent_process(runs):
-    """A process inherits its parent's peak on Linux, and here that is the highest."""
-    measured = runs["fits"][1]["measured"]
+    measured, limits = result["measured"], result["limits"]
+    assert measured["report"]["new"] == "bert"
+    assert measured["report"]["forward_passes"] == len(TEXTS)
+    assert measured["device"]["whole"]
+    assert measured["device"]["state"] == "answers with bert"
+    assert limits["memory"]["device"] == 200 * MIB
+    assert "RLIMIT_DATA" in limits["memory"]["how"]
+    assert "RLIMIT_FSIZE" in limits["storage"]["how"]
+    assert runs["little memory"][1]["limits"]["storage"] is None
+    # Every thread of the process stays on the device's one core.
+    assert measured["cores"] == limits["cores"]["cores"]
+    assert len(measured["cores"]) == 1
+    # A process inherits its parent's peak on Linux, and here that is the highest.
     assert measured["report"]["peak_memory"] == {}
+    assert list(measured["cost"]["stages"]) == ["create", "learn", "replace"]
     peaks = [stage["peak_memory"] for stage in measured["cost"]["stages"].values()]
     assert 0 < peaks[0] < peaks[-1] < 400 * MIB
     assert measured["peak_memory"] == pytest.approx(peaks[-1], rel=0.1)
-
-
-def test_the_limited_process_runs_on_one_core(runs):
-    """Every thread of the process stays on the device's one core."""
-    _, result = runs["fits"]
-    assert len(result["measured"]["cores"]) == 1
-    assert result["measured"]["cores"] == result["limits"]["cores"]["cores"]
+    assert measured["peak_memory"] < measured["peak_addresses"]
 
 
 def test_too_little_memory_leaves_the_device_as_it_was(runs):
@@ -138,14 +134,6 @@ def test_a_slow_replacement_is_too_slow(runs):
     _, result = runs["no time"]
     assert result["outcome"] == "too slow"
     assert "not done after" in result["message"]
-
-
-def test_the_limits_are_reported(runs):
-    limits = runs["fits"][1]["limits"]
-    assert limits["memory"]["device"] == 200 * MIB
-    assert "RLIMIT_DATA" in limits["memory"]["how"]
-    assert "RLIMIT_FSIZE" in limits["storage"]["how"]
-    assert runs["little memory"][1]["limits"]["storage"] is None
 
 
 def test_the_limited_process_ends_with_its_parent():

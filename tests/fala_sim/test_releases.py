@@ -150,15 +150,7 @@ def test_every_budget_has_a_record_with_cost_and_decision(path, tmp_path, monkey
 
 def test_fala_all_encodes_all_documents(path, tmp_path):
     """Unlike ``fala``, it does not stop when a batch changes little."""
-    for method in (
-        "fala-instant",
-        "fala-all",
-        "global",
-        "global-words",
-        "words",
-        "old",
-        "old-words",
-    ):
+    for method in ("fala-instant", "fala-all", "global", "global-words", "old", "old-words"):
         write(tmp_path, jobs.replacement(key_of(path, "replacement", method), path, {}))
     by_method = {record["method"]: record for record in read_records(tmp_path, "replacement")}
     everything = by_method["fala-all"]

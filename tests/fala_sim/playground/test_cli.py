@@ -34,20 +34,11 @@ def check_result(result, budget, bridged=True):
     assert result["bridge"].startswith("none") != bridged
     assert next(iter(result["mean"])) == "error_rate"
     for figures in (*result["users"], result["mean"]):
-        assert figures["seconds"]["total"] > 0
-        assert figures["documents"] > 0
+        assert figures["documents"] > 0 and figures["seconds"]["total"] > 0
         assert 0 <= figures["forward_passes"] <= budget
         assert (figures["instant"] is not None) == bridged
-        for metric in METRICS:
-            assert list(figures[metric]) == MODELS
-            highest = {"error_rate": 100, "cross_entropy": 20}.get(metric, 1)
-            assert all(value is None or 0 <= value <= highest for value in figures[metric].values())
-    for user in result["users"]:
-        assert isinstance(user["user"], str)
-        assert user["decision"] in ("personal", "calibrated", "vendor")
-        assert (user["f1"]["instant"] is not None) == bridged
-        if bridged:
-            assert 0 < user["instant"]["seconds"] < user["seconds"]["total"]
+        assert (figures["f1"]["instant"] is not None) == bridged
+        assert all(list(figures[metric]) == MODELS for metric in METRICS)
     for metric in METRICS:
         values = [user[metric]["fala"] for user in result["users"]]
         if None not in values:
@@ -119,8 +110,8 @@ def named(tiny, folder, labels):
     return (*tiny, "--data", path, "--budget", 5)
 
 
-def test_conclusions_do_not_depend_on_the_order_of_names(tiny, tmp_path):
-    """Only F1 of a label that is natural, or named, is of one label."""
+def test_f1_is_of_a_natural_or_a_named_label_and_else_of_all(tiny, tmp_path, data):
+    """So a conclusion does not depend on the order of the labels' names."""
     first, second = (named(tiny, tmp_path, it) for it in (("not", "ironic"), ("no", "yes-ironic")))
     shown, other = (works(*each).stdout.split("\nmeans ")[1] for each in (first, second))
     assert "\nmacro-F1 " in shown and "F1 of" not in shown
@@ -131,16 +122,10 @@ def test_conclusions_do_not_depend_on_the_order_of_names(tiny, tmp_path):
     chosen = done(*named(tiny, tmp_path, ("a", "z")), "--positive", "a")
     assert (natural["positive"], chosen["positive"]) == ("YES", "a")
     assert [user["f1"] for user in natural["users"]] == [user["f1"] for user in chosen["users"]]
-
-
-def test_the_positive_label_is_one_of_the_labels(tiny, tmp_path, data):
-    command = *named(tiny, tmp_path, ("a", "b", "c")), "--users", 1
-    f1 = [done(*command, "--positive", label)["mean"]["f1"] for label in "abc"]
-    for model, value in done(*command)["mean"]["macro_f1"].items():
-        assert value == pytest.approx(sum(each[model] for each in f1) / 3)
-    fails(run(*command, "--positive", "d"), "--positive must be one of a, b, c, not 'd'")
-    fails(run(*command, "--positive", "1", "--rating", 1, 5), "--positive is for exclusive labels")
-    assert "\nF1 of 0 " in works(*tiny, "--data", data, "--users", 1, "--positive", "False").stdout
+    command = (*tiny, "--data", data, "--positive")
+    fails(run(*command, "d"), "--positive must be one of 0, 1, not 'd'")
+    fails(run(*command, "1", "--rating", 1, 5), "--positive is for exclusive labels")
+    assert "\nF1 of 0 " in works(*command, "False", "--users", 1).stdout
 
 
 def users_of(gains):
@@ -171,15 +156,13 @@ def test_the_conclusion_compares_with_both_models():
     assert conclusion(users_of([1, 2]))["new_global"]["interval"] is None
 
 
-@pytest.mark.parametrize(
-    "line", ['{"split": "train"', '{"user": "u1", "split": "train", "label": 1}', "[]", "{}"]
-)
-def test_a_bad_row_names_its_line(tiny, data, line):
-    content = data.read_text() + line + "\n"
-    number = content.count("\n")
-    data.write_text(content)
-    fails(run(*tiny, "--data", data), f"line {number}: ")
-    fails(run(*tiny, "--data", "-", stdin=content), f"line {number}: ")
+def test_a_bad_row_names_its_line_or_is_skipped_on_request(tiny, data):
+    data.write_text(data.read_text() + '{"split": "train"\n{"split": "test"}\n')
+    number = data.read_text().count("\n")
+    fails(run(*tiny, "--data", data), f"line {number - 1}: ")
+    fails(run(*tiny, "--data", "-", stdin=data.read_text()), f"line {number - 1}: ")
+    walk = works(*tiny, "--data", data, "--users", 1, "--budget", 3, "--skip-bad-rows")
+    assert f"{data}: 2 bad rows left out, lines {number - 1}, {number}; the first" in walk.stderr
 
 
 @pytest.mark.parametrize("spelled", [("0.0", "1.0"), ("False", "True"), ("no", "yes")])
@@ -195,13 +178,6 @@ def test_heads_are_used_for_the_labels_of_any_spelling(data, tmp_path, spelled):
     assert ("tiny encoder its own" in walk.stdout) != fitted, walk.stdout
     said = f"{new}: its head is for classification with labels 0, 1, and the rows are for "
     assert (said + "classification with labels no, yes: its head" in walk.stderr) == fitted
-
-
-def test_bad_rows_are_skipped_on_request(tiny, data):
-    data.write_text(data.read_text() + '{"split": "train"\n{"split": "test"}\n')
-    number = data.read_text().count("\n")
-    walk = works(*tiny, "--data", data, "--users", 1, "--budget", 3, "--skip-bad-rows")
-    assert f"{data}: 2 bad rows left out, lines {number - 1}, {number}; the first" in walk.stderr
 
 
 def test_mistakes_are_one_line(tiny, data, tmp_path):

@@ -20,10 +20,6 @@ def texts(rows):
     return [row.example for row in rows]
 
 
-def labels(rows):
-    return np.array([row.label for row in rows])
-
-
 def test_the_sample_has_shape_and_metadata(sample):
     assert sample.task == "classification"
     assert sample.labels == (0, 1)
@@ -39,23 +35,16 @@ def test_the_sample_has_shape_and_metadata(sample):
         assert "  " not in text and not set(text) & set("{}_")
 
 
-@pytest.fixture(scope="module")
-def crowd():
-    return sample_rows(users=50, seed=1)
-
-
-def test_every_text_is_unique(crowd):
+def test_every_text_is_unique_and_both_labels_are_common_for_every_user():
+    crowd = sample_rows(users=50, seed=1)
     public = texts(crowd.public)
     train = [text for user in crowd.users.values() for text in texts(user.train)]
     test = [text for user in crowd.users.values() for text in texts(user.test)]
     assert not set(test) & set(train + public)
     assert len(set(public + train + test)) == 2000 + 50 * 570
-
-
-def test_both_labels_are_common_for_every_user(crowd):
-    users = crowd.users.values()
-    for rows in (crowd.public, *(user.train for user in users), *(user.test for user in users)):
-        assert 0.1 <= labels(rows).mean() <= 0.6
+    for user in crowd.users.values():
+        for rows in (crowd.public, user.train, user.test):
+            assert 0.1 <= np.mean([row.label for row in rows]) <= 0.6
 
 
 def test_the_rows_of_a_seed_are_deterministic():

@@ -46,14 +46,6 @@ def test_an_embedding_does_not_depend_on_the_texts_beside_it(name):
     np.testing.assert_allclose(backbone.encode(texts), alone, atol=1e-6)
 
 
-def test_a_device_can_replace_one_sample_release_by_the_other(tmp_path):
-    with fala.Device.create(tmp_path / "device", sample_release("glove")) as device:
-        device.learn(["you absolute clown", "lovely film"], [1, 0])
-        report = device.replace(sample_release("bert"), fala.Budget(0))
-        assert (report.old, report.new, report.forward_passes) == ("glove", "bert", 0)
-        assert device.predict_proba(["what a clown"]).shape == (1, 2)
-
-
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_a_built_in_backbone_is_a_separate_bundle(tmp_path, name):
     """The written bundle has the digest that recorded results refer to."""

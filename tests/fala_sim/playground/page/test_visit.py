@@ -113,7 +113,6 @@ MODELS = {
 @pytest.mark.parametrize(
     ("stage", "mine", "says"),
     [
-        ("labelling", "mine", "Personal model: error rate 0 % (0 of 4)."),
         ("shipped", "mine", "FaLA: error rate 0 % (0 of 4); new model alone "
          "75 %; old personal model 50 %."),
         ("shipped", "vendor", "FaLA: error rate 75 % (3 of 4); new model "
