@@ -75,7 +75,7 @@ METHODS: Mapping[str, str] = {
 #: The people of the table beside other methods, by the words before their data set.
 BESIDE: Mapping[str, str] = {
     "MiniLM": "replacement",
-    "MiniLM, three layers": "layers",
+    "MiniLM, three layers": "headline",
     "MiniLM, trained by the vendor": "tuned",
     "MiniLM, more people": "many",
     "MPNet": "trained",
@@ -91,7 +91,7 @@ OTHERS: Mapping[str, str] = {
 }
 
 #: The studies of that table with rows for blends, too, and the blended methods.
-BLENDED = {"trained": ("top", "adapter", "lora", "full")}
+BLENDED = dict.fromkeys(("headline", "trained"), ("top", "adapter", "lora", "full"))
 
 #: The ways of an app without a vendor, with their titles in the pages.
 OWN_WAYS: Mapping[str, str] = {
@@ -188,7 +188,7 @@ def runs(study: str, data: str, method: str, *, blended: bool = False) -> pd.Dat
     """
     if data == "all":
         sets = [each for each, methods in runs_of(study).items() if method in methods]
-        return joined(*(runs(study, each, method) for each in sets))
+        return joined(*(runs(study, each, method, blended=blended) for each in sets))
     methods = runs_of(study).get(data, {})
     if method not in methods:
         raise fala.DataError(f"{study}: no record of {method} on {data}")
@@ -260,9 +260,12 @@ def figure(name: str, study: str, data: str, method: str) -> str:
     return cell(runs(study, data, method), name)
 
 
-def difference(name: str, study: str, data: str, method: str, other: str) -> str:
-    """A method's figure minus another's: ``difference auc trained hs-brexit fala lora``."""
-    test = compared(study, data, other, method, name)
+def difference(name: str, study: str, data: str, method: str, other: str, blended: str = "") -> str:
+    """A method's figure minus another's: ``difference auc trained hs-brexit fala lora``.
+
+    With ``blended`` at the end, n-grams and the old model are blended into the other method.
+    """
+    test = compared(study, data, other, method, name, blended=bool(blended))
     return with_interval(test.difference, FIGURES[name][1])
 
 
@@ -273,10 +276,11 @@ def times(name: str, study: str, data: str, method: str, other: str) -> str:
     return rounded(ours / theirs)
 
 
-def people(study: str, data: str = "") -> str:
-    """The number of people of a study, or of one of its data sets."""
-    sets = [data] if data else list(runs_of(study))
-    return str(sum(runs(study, each, SHIPPED)["user"].nunique() for each in sets))
+def people(study: str, data: str = "", method: str = SHIPPED) -> str:
+    """The number of people of a study, or of one of its data sets: ``people headline all lora``."""
+    sets = [data] if data not in ("", "all") else list(runs_of(study))
+    had = [runs_of(study)[each][method] for each in sets if method in runs_of(study)[each]]
+    return str(sum(each["user"].nunique() for each in had))
 
 
 def processors(study: str) -> str:
@@ -360,7 +364,7 @@ def _beside(
     tests = {
         name: compared(study, data, name, blended=blended)
         for name in methods
-        if name in runs_of(study)[data]
+        if name in runs_of(study)[data] and len(runs(study, data, name, blended=blended))
     }
     if not tests:
         return
@@ -558,9 +562,10 @@ def demo() -> str:
 
 def error_rate_table(study: str, *names: str) -> str:
     """Error rates in percent, a data set a row; beside a method that trains, what both cost."""
-    groups = [together(study, data, names) for data in runs_of(study)]
+    sets = [data for data, methods in runs_of(study).items() if set(names) <= set(methods)]
+    groups = [together(study, data, names) for data in sets]
     rows: list[Row] = []
-    for data, by_method in zip(runs_of(study), groups, strict=True):
+    for data, by_method in zip(sets, groups, strict=True):
         title, what = SETS[data]
         count = by_method[SHIPPED]["user"].nunique()
         rows.append(

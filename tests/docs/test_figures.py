@@ -47,7 +47,7 @@ def test_the_blocks_of_the_pages_are_those_of_the_records():
 
 
 @needs_records
-@pytest.mark.parametrize("call", ["nothing", "figure wrong", "figure wrong layers anime fala"])
+@pytest.mark.parametrize("call", ["nothing", "figure wrong", "figure wrong glove multipico fala"])
 def test_a_block_that_cannot_be_written_names_what_is_wrong(call):
     with pytest.raises(DataError, match=r"no block|missing a required|no record of"):
         pages.written(f"<!-- generated: {call} --><!-- end -->", ROOT / "README.md")
@@ -55,8 +55,8 @@ def test_a_block_that_cannot_be_written_names_what_is_wrong(call):
 
 @needs_records
 def test_a_stale_block_is_written_again_and_only_it():
-    stale = "Before <!-- generated: people layers -->13<!-- end --> after, 13.\n"
-    right = stale.replace("13<", "14<")
+    stale = "Before <!-- generated: people headline -->13<!-- end --> after, 13.\n"
+    right = stale.replace("13<", "153<")
     assert pages.written(stale, ROOT / "docs/figures.md") == right
     assert pages.written(right, ROOT / "docs/figures.md") == right
 
