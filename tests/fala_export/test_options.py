@@ -150,7 +150,7 @@ def test_help_texts_are_the_docstrings():
         ("rating = [1]", "rating: expected a list of 2 values, not 1"),
         ('product = "A B"', "product: expected a name of a-z, 0-9, - and _, not 'A B'"),
         ("[bridge]\nfrom = [1]", "bridge.from: expected text, not a whole number"),
-        ("[training]\nannotators = 3", "training.annotators: expected true or false, not a whole"),
+        ("tags = 3", "tags: expected true or false, not a whole number"),
         ("[training]\nepochs = 1.5", "training.epochs: expected a whole number, not a number with"),
         ("[sign]", "[sign] needs key"),
         ("[word-vectors]\nprecision = 'int9'", "expected one of int8, float16, not 'int9'"),

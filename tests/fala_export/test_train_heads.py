@@ -15,17 +15,11 @@ from fala_export.fit.words import add_words
 from fala_export.models.transformer import attentive
 from fala_export.people.division import Division
 from fala_export.people.score import measure
-from fala_export.recipe.training import TrainingSettings
-from fala_export.rows.data_set import gather_public
 from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import Row
-from fala_export.training import global_model
 from fala_export.training.backbones import TransformerLearner, WordLearner
 from fala_export.training.candidates import play
 from fala_export.training.classifier import (
-    BIAS_PACE,
-    PRIOR,
-    WEIGHT_PACE,
     ClassifierBatches,
     ClassifierModule,
 )
@@ -75,64 +69,6 @@ def test_a_classifiers_loss_is_the_mean_cross_entropy_of_its_rows(labels):
     expected = -np.log([p[labels.index(r.label)] for p, r in zip(probabilities, rows, strict=True)])
     assert weight == len(rows)
     assert total / weight == pytest.approx(expected.mean(), rel=1e-5)
-
-
-def annotated_rows(labels=("no", "yes")):
-    """Three busy annotators and one of few rows; the first two disagree about everything."""
-    rng = np.random.default_rng(2)
-    rows = []
-    for text in FILMS:
-        label = int(rng.integers(len(labels)))
-        rows += [row("ann", text, labels[label]), row("bob", text, labels[label - 1])]
-        rows.append(row("cem", text, labels[int(rng.integers(len(labels)))]))
-    return [*rows, row("dan", FILMS[0], labels[0]), row(None, FILMS[1], labels[1])]
-
-
-@pytest.mark.parametrize("labels", [("no", "yes"), ("a", "b", "c")])
-def test_half_of_the_loss_is_that_of_the_annotators_heads(labels):
-    backbone = learner()
-    head = make_head(labels=labels, dimension=DIMENSION)
-    rows, annotators = annotated_rows(labels), ("ann", "bob", "cem")
-    batches = ClassifierBatches(backbone, rows, labels, len(FILMS), seed=0, annotators=annotators)
-    shared = ClassifierBatches(backbone, rows, labels, len(FILMS), seed=0)
-    module = ClassifierModule(backbone, head, len(annotators))
-    assert not module.own_weight.any() and not module.own_bias.any()
-    with torch.no_grad():
-        module.own_weight.normal_(std=0.01)
-        module.own_bias.normal_(std=0.001)
-        whole = float(module(**shared.batch(0, 0))["loss"])
-        halved = float(module(**batches.batch(0, 0))["loss"])
-        weight = WEIGHT_PACE * module.own_weight.numpy()
-        bias = BIAS_PACE * module.own_bias.numpy()
-    encoded = embeddings(backbone, FILMS)
-    losses = []
-    for row in rows:
-        if row.user in annotators:
-            position = annotators.index(row.user)
-            personal = Head(
-                head.task, labels, head.weight + weight[position], head.bias + bias[position]
-            ).vendor_model()
-            probabilities = personal.probabilities(encoded[row.example][None])[0]
-            losses.append(-np.log(probabilities[labels.index(row.label)]))
-    assert len(losses) == 3 * len(FILMS)  # as many of each annotator
-    squares = (np.square(weight).sum() + np.square(bias).sum()) / len(annotators)
-    assert halved == pytest.approx((whole + np.mean(losses)) / 2 + PRIOR * squares, rel=1e-5)
-    np.testing.assert_array_equal(module.head([], {}).weight, head.weight)  # they are dropped
-
-
-def test_some_of_very_many_annotators_have_heads(monkeypatch):
-    monkeypatch.setattr(global_model, "_MOST_ANNOTATORS", 7)
-    rows = [row(f"user {n % 20}", text, n % 2) for n, text in enumerate(FILMS[:20] * 5)]
-    rows += [row("rare", FILMS[0], 0)]
-    division = Division(rows, [], [], "users")
-    public = gather_public(rows)
-    chosen = []
-    for seed in (0, 0, 1):
-        settings = TrainingSettings(seed=seed, annotators=True)
-        users, available = global_model._annotators(public, division, settings)
-        assert (len(users), available) == (7, 20) and "rare" not in users
-        chosen.append(set(users))
-    assert chosen[0] == chosen[1] != chosen[2]
 
 
 def test_every_text_is_once_in_an_epoch_and_epochs_differ():

@@ -76,7 +76,6 @@ def test_a_tuned_backbone_is_released_and_is_the_peers_start(prepared, model, wo
     assert loaded.new.name == "tuned:tiny"
     trained = loaded.vendor["tuned"]
     training = trained.get("tried", trained)  # where the frozen backbone is better
-    assert training["recipe"]["of_annotators"] >= 2
     assert training["history"]["steps"] > 0
     assert any("training tuned:tiny on the public" in line for line in lines)
     # Peers train the released transformer, not the original one.

@@ -109,10 +109,6 @@ def _candidates(training: TrainingRecord) -> Iterator[str]:
     """Yield the candidates of a training, compared on simulated validation users."""
     if not training.candidates:
         return
-    own = "one head for all users"
-    if training.annotators:
-        own = f"a head for each of {training.annotators} annotators in addition to the shared one"
-    yield f"  trained with {own}; {training.of_annotators} have five rows or more"
     first = training.candidates[0]
     yield (
         f"  candidates, for {first['rows']} validation rows; {first['people']} of their users "

@@ -9,7 +9,6 @@ import click
 
 from fala_export.recipe.options import Cosine, File, Number
 from fala_export.recipe.training import (
-    SCHEDULE,
     Best,
     LoopSettings,
     RunSettings,
@@ -62,6 +61,6 @@ class TaskRelease:
     out: File
     run: RunSettings
     method: AdapterMethod
-    training: Annotated[TrainingSettings, SCHEDULE]
+    training: TrainingSettings
     best: Best | None = None
     min_cosine: Cosine = 0.98

@@ -30,8 +30,6 @@ class TrainingRecord:
         every_row: Whether the head is fitted to all rows of a file without splits.
         rows: Number of rows to train on.
         names_users: Whether any row names a user.
-        annotators: Number of annotators with their own heads during the training.
-        of_annotators: Number of annotators from whom these were drawn.
         fitted_on: Numbers of ``rows`` and ``documents`` that the head is fitted to, and
             ``of_rows``.
         words: Details of the fit of the n-grams.
@@ -52,8 +50,6 @@ class TrainingRecord:
     every_row: bool
     rows: int
     names_users: bool
-    annotators: int
-    of_annotators: int
     fitted_on: Mapping[str, int]
     words: Mapping[str, Any]
     penalties: tuple[float, ...]
@@ -90,8 +86,6 @@ class TrainingRecord:
             every_row=training.get(EVERY_ROW) is True,
             rows=parts[0].get("rows", 0),
             names_users=any(part.get("users") for part in parts),
-            annotators=recipe.get("annotators", 0),
-            of_annotators=recipe.get("of_annotators", 0),
             fitted_on=_table(training.get("fitted_on")),
             words=words,
             penalties=tuple(penalties) if valid else (),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from fala import DataError
 from fala.base.examples import MATCHING
-from fala_export.recipe.options import Count, FileOrFolder, FolderPath, Only, Positive, Seed, Share
+from fala_export.recipe.options import Count, FileOrFolder, FolderPath, Positive, Seed, Share
 
 if TYPE_CHECKING:
     from fala.model.links import Link
@@ -80,9 +80,6 @@ class TrainingSettings:
         learning_rate: Peak learning rate (default: depends on the backbone).
         warm_up: Share of the steps in which the learning rate rises.
         seed: Seed of everything random.
-        annotators: Also train a head for each user with at least five rows (at most 4,000 users,
-            drawn), with half of the loss; only the shared head is released (default: on for a
-            classifier with at least a hundred such users).
     """
 
     epochs: Count | None = None
@@ -90,7 +87,6 @@ class TrainingSettings:
     learning_rate: Positive | None = None
     warm_up: Share = 0.1
     seed: Seed = 0
-    annotators: Annotated[bool | None, "--annotators/--no-annotators"] = None
 
     def over(self, defaults: LoopSettings) -> LoopSettings:
         """Return the default settings, changed by those that the vendor has set."""
@@ -103,10 +99,6 @@ class TrainingSettings:
             passes=math.ceil(batch / PASS),
             warm_up=self.warm_up,
         )
-
-
-#: Settings of a training without annotators' heads.
-SCHEDULE = Only("epochs", "batch", "learning_rate", "warm_up", "seed")
 
 
 @dataclass(frozen=True)

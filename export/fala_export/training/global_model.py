@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import copy
 import math
-from collections import Counter
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fala import Bundle, DataError
-from fala.base.errors import counted
+from fala import Bundle
 from fala.base.examples import MATCHING, unique_texts
 from fala.base.files import temporary_folder
 from fala.bundle.format import WORD_VECTORS
@@ -20,7 +17,6 @@ from fala_export.base.errors import ExportError
 from fala_export.embedding import Embedder
 from fala_export.models.encoder import Encoder
 from fala_export.people.division import Division, divide
-from fala_export.people.draw import drawn
 from fala_export.recipe.settings import ExportOptions
 from fala_export.recipe.training import LoopSettings, TrainingSettings, transformer_loop
 from fala_export.rows.data_set import check_exclusive
@@ -32,13 +28,6 @@ from fala_export.training.frozen_head import Start, start_of
 from fala_export.training.loop import Batches, Training, TrainingHistory
 from fala_export.training.matcher import MatcherBatches, MatcherModule, OpenedTexts
 from fala_export.training.release import training_details, write_head, write_trained
-
-# Heads of 698 annotators helped; for few annotators there is no figure. One annotator's head equals
-# the shared head.
-_ENOUGH_ANNOTATORS, _FEWEST_ANNOTATORS = 100, 2
-_FEWEST_ROWS = 5  # An annotator's head with fewer rows overfits.
-# With 768 dimensions, the heads and the optimizer's states are 49 MB, which each step reads.
-_MOST_ANNOTATORS = 4_000
 
 # Weight decay would shrink only the words of held-out texts, which have no gradient.
 _WORD_VECTORS = LoopSettings(epochs=20, learning_rate=1e-3, weight_decay=0.0)
@@ -90,12 +79,9 @@ def train(
     source = learner.encoder if isinstance(learner, TransformerLearner) else learner
     untrained = copy.deepcopy(source)
     division = divide(rows, settings.seed, validation=True)
-    annotators, available = _annotators(rows, division, settings)
-    recipe = {
-        **recipe_of(rows, learner), "annotators": len(annotators), "of_annotators": available
-    }  # fmt: skip
+    recipe = recipe_of(rows, learner)
     training = Training(settings.over(loop), work, settings.seed, recipe, resume)
-    module, _, history = train_from_start(training, learner, division, rows, annotators=annotators)
+    module, _, history = train_from_start(training, learner, division, rows)
     run = {"recipe": training.provenance, "history": history.details}
     with temporary_folder() as folder:
         embedder = embedder or Embedder(folder / "embeddings")
@@ -139,40 +125,8 @@ def _learner(
     return learner, transformer_loop(rows.task)
 
 
-def _annotators(
-    rows: Rows, division: Division, settings: TrainingSettings
-) -> tuple[list[str], int]:
-    """Return the users with their own head in a classifier's training, and the number drawn from.
-
-    Raises:
-        DataError: The settings require annotators, but there are too few, or the task is matching.
-    """
-    enabled = settings.annotators
-    if rows.task == MATCHING:
-        if enabled:
-            raise DataError(
-                "only a classifier can have annotators' own heads, but these rows are for matching"
-            )
-        return [], 0
-    counts = Counter(row.user for row in division.training if row.user is not None)
-    users = [user for user, count in counts.most_common() if count >= _FEWEST_ROWS]
-    if enabled and len(users) < _FEWEST_ANNOTATORS:
-        raise DataError(
-            f"the training rows have {counted(len(users), 'user')} with at least {_FEWEST_ROWS} "
-            f"rows, but annotators' own heads need {_FEWEST_ANNOTATORS}; leave out --annotators"
-        )
-    if enabled is False or (enabled is None and len(users) < _ENOUGH_ANNOTATORS):
-        return [], len(users)
-    return drawn(users, _MOST_ANNOTATORS, settings.seed), len(users)
-
-
 def train_from_start(
-    training: Training,
-    learner: TrainableBackbone,
-    division: Division,
-    rows: Rows,
-    *,
-    annotators: Sequence[str] = (),
+    training: Training, learner: TrainableBackbone, division: Division, rows: Rows
 ) -> tuple[ClassifierModule | MatcherModule, Start, TrainingHistory]:
     """Fit the head that a training starts from, and train the backbone with its head in place.
 
@@ -181,7 +135,6 @@ def train_from_start(
         learner: The backbone.
         division: The divided rows.
         rows: All rows.
-        annotators: Users with their own head during the training.
 
     Returns:
         The trained module, its start, and the history of the training.
@@ -192,9 +145,7 @@ def train_from_start(
     """
     training.open()
     start = start_of(learner, division, rows)
-    module, batches, validation = _objective(
-        learner, division, rows, start.head, training, annotators
-    )
+    module, batches, validation = _objective(learner, division, rows, start.head, training)
     return module, start, training.run(module, batches, validation)
 
 
@@ -204,12 +155,8 @@ def _objective(
     rows: Rows,
     start: Head,
     run: Training,
-    annotators: Sequence[str],
 ) -> tuple[ClassifierModule | MatcherModule, Batches, Batches]:
-    """Return the module with its loss, and the batches to train and to validate on.
-
-    Only the shared head is validated, because only it is kept.
-    """
+    """Return the module with its loss, and the batches to train and to validate on."""
     training, validation = division.training, division.validation
     loop, seed = run.settings, run.seed
     size = math.ceil(loop.batch / loop.passes)
@@ -224,8 +171,8 @@ def _objective(
         ClassifierBatches, learner, labels=rows.labels, batch=size, seed=seed, epoch=loop.epoch
     )
     return (
-        ClassifierModule(learner, start, len(annotators)),
-        batches(rows=training, annotators=annotators),
+        ClassifierModule(learner, start),
+        batches(rows=training),
         batches(rows=validation),
     )
 
