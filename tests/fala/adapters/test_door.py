@@ -165,7 +165,11 @@ def test_deleting_a_task_deletes_its_data(folder, releases):
     private = "a very private text"
     with Device.open(folder) as device:
         device.learn([private], ["1"], adapter="three")
+        ((backbone,),) = sql(folder, "SELECT backbone FROM slots WHERE adapter = 'three'")
+        vectors = f"SELECT 1 FROM embeddings WHERE backbone = '{backbone}'"
+        assert sql(folder, vectors)
         device.delete_adapter("three")
+        assert sql(folder, vectors) == []
         for table in ("tasks", "active", "slots", "examples"):
             assert sql(folder, f"SELECT 1 FROM {table} WHERE adapter = 'three'") == []
         assert left_of(folder, [private]) == []
