@@ -1,4 +1,4 @@
-"""Write files, lock folders, and compute digests; errors name the file or folder."""
+"""Write files and compute their digests; errors name the file."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from fala.base.files import write_atomically
 from fala_export.base.errors import ExportError
 
 MEGABYTE = 1_000_000
-_LOCK = ".lock"
 
 
 @contextmanager
@@ -37,39 +34,6 @@ def write_file(path: Path, data: bytes) -> None:
     """
     with writing(path):
         write_atomically(path, lambda part: part.write_bytes(data))
-
-
-@contextmanager
-def locked_work(folder: Path, *, first: bool = True) -> Iterator[None]:
-    """Lock a work folder against other commands; a kill releases the lock.
-
-    Another command would regard a part that is being written as interrupted, and remove it.
-
-    Args:
-        folder: The work folder, which is created if it does not exist.
-        first: Whether this is the first of the processes that train together; only the first locks.
-
-    Raises:
-        ExportError: Another command holds the lock, or the folder cannot be written.
-    """
-    if not first:
-        yield
-        return
-    lock = FileLock(folder / _LOCK, timeout=0)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except Timeout as error:
-        raise ExportError(
-            f"{folder}: another process is working in it; wait until it has ended, or use "
-            "another folder"
-        ) from error
-    except OSError as error:
-        raise ExportError(f"{folder}: cannot be used: {error.strerror or error}") from error
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def megabytes(path: Path, digits: int = 2) -> float:

@@ -35,7 +35,7 @@ def refusal(message: str, choices: Collection[str] = ()) -> tuple[str, str]:
     if missing := re.fullmatch(r"Object missing required field `(\w+)`", reason):
         reason = f"needs {missing[1].rstrip('_')}"
     elif unknown := re.fullmatch(r"Object contains unknown field `(.+)`", reason, re.DOTALL):
-        reason = f"has no key {unknown[1]}; its keys are {', '.join(choices)}"
+        reason = f"has no key {unknown[1]:.60}; its keys are {', '.join(choices)}"
     elif wrong := re.fullmatch(r"Expected `([\w |]+)`, got `(\w+)`", reason):
         kinds = [_EXPECTED.get(kind, kind) for kind in wrong[1].split(" | ") if kind != "null"]
         reason = f"expected {' or '.join(kinds)}, not {_FOUND.get(wrong[2], wrong[2])}"

@@ -20,7 +20,8 @@ from fala.bundle.signature import signature_file
 from fala.bundle.writing import write_bundle
 from fala_export.base.checks import check_settings
 from fala_export.base.errors import ExportError
-from fala_export.base.files import digest_of_file, locked_work, megabytes, writing
+from fala_export.base.files import digest_of_file, megabytes, writing
+from fala_export.base.locks import locked_work
 from fala_export.bundle.admit import write_admitted
 from fala_export.bundle.writing import write_again
 from fala_export.embedding import Embedder, open_earlier

@@ -39,7 +39,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from fala.base.errors import printable
 from fala.cli import progress
 from fala_export.base.errors import ExportError
-from fala_export.base.files import locked_work
+from fala_export.base.locks import locked_work
 from fala_export.base.quiet import first_line
 from fala_export.recipe.training import Best, LoopSettings
 from fala_export.training import checkpoints
