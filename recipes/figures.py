@@ -187,7 +187,7 @@ def runs(study: str, data: str, method: str, *, blended: bool = False) -> pd.Dat
         fala.DataError: If there are none.
     """
     if data == "all":
-        sets = [each for each, methods in runs_of(study).items() if method in methods]
+        sets = sets_of(study, method, blended=blended)
         return joined(*(runs(study, each, method, blended=blended) for each in sets))
     methods = runs_of(study).get(data, {})
     if method not in methods:
@@ -198,6 +198,12 @@ def runs(study: str, data: str, method: str, *, blended: bool = False) -> pd.Dat
     records = records[records["data"] == data]
     both = blends.with_blends(methods[method], records)
     return flips.with_flips(both[both["blended"]], records)
+
+
+def sets_of(study: str, method: str, *, blended: bool = False) -> list[str]:
+    """The data sets on which a method was run, or on which weights of its blend were chosen."""
+    sets = [data for data, methods in runs_of(study).items() if method in methods]
+    return [each for each in sets if not blended or len(runs(study, each, method, blended=True))]
 
 
 @cache
@@ -278,9 +284,8 @@ def times(name: str, study: str, data: str, method: str, other: str) -> str:
 
 def people(study: str, data: str = "", method: str = SHIPPED) -> str:
     """The number of people of a study, or of one of its data sets: ``people headline all lora``."""
-    sets = [data] if data not in ("", "all") else list(runs_of(study))
-    had = [runs_of(study)[each][method] for each in sets if method in runs_of(study)[each]]
-    return str(sum(each["user"].nunique() for each in had))
+    had = runs(study, data or "all", method)
+    return str(len(had[["data", "user"]].drop_duplicates()))
 
 
 def processors(study: str) -> str:
@@ -364,7 +369,7 @@ def _beside(
     tests = {
         name: compared(study, data, name, blended=blended)
         for name in methods
-        if name in runs_of(study)[data] and len(runs(study, data, name, blended=blended))
+        if data in sets_of(study, name, blended=blended)
     }
     if not tests:
         return
@@ -387,14 +392,10 @@ def peers(study: str, *names: str) -> str:
         for blended in (False, True):
             if blended and (name in OURS or name in WITH_WORDS):
                 continue
-            sets = [
-                data
-                for data, methods in runs_of(study).items()
-                if name in methods and len(runs(study, data, name, blended=blended))
-            ]
+            sets = sets_of(study, name, blended=blended)
             if not sets:
                 continue
-            others = joined(*(runs(study, data, name, blended=blended) for data in sets))
+            others = runs(study, "all", name, blended=blended)
             ours = joined(*(runs(study, data, SHIPPED) for data in sets))
             tests = {each: paired_test(ours, others, FIGURES[each][0]) for each in (*LOSSES, "auc")}
             each_set = [compared(study, data, name, blended=blended) for data in sets]

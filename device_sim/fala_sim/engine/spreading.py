@@ -28,12 +28,11 @@ def spread(
     """
 
     def mapped(function: Callable[[Given], Result], items: Sequence[Given]) -> Iterator[Result]:
-        ready = []
-        for start in range(0, len(items), _ITEMS):
+        def ready(start: int) -> tuple[Job, Call]:
             call = Call(partial(_each, function, items[start : start + _ITEMS]))
-            job = Job(f"items {start} and on", lambda call=call: call, lambda: False)  # type: ignore[misc]
-            ready.append((job, call))
-        for event in engine.run(ready):
+            return Job(f"items {start} and on", lambda: call, lambda: False), call
+
+        for event in engine.run([ready(start) for start in range(0, len(items), _ITEMS)]):
             if isinstance(event, Output):
                 yield event.item
 

@@ -39,8 +39,13 @@ def locked_work(folder: Path, *, first: bool = True) -> Iterator[None]:
             "another folder"
         ) from error
     except OSError as error:
-        raise ExportError(f"{folder}: cannot be used: {error.strerror or error}") from error
+        raise unusable(folder, error) from error
     try:
         yield
     finally:
         lock.release()
+
+
+def unusable(folder: Path, error: OSError) -> ExportError:
+    """Return the error of a work folder that cannot be read or written."""
+    return ExportError(f"{folder}: cannot be used: {error.strerror or error}")

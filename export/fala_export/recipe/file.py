@@ -19,7 +19,7 @@ from fala.updates import DEFAULT_PRODUCT
 from fala_export.base.checks import check_release_name
 from fala_export.base.errors import ExportError
 from fala_export.recipe.options import Only, Options, T
-from fala_export.recipe.refusals import refusal
+from fala_export.recipe.refusals import refusal, refused_key
 from fala_export.recipe.settings import (
     AnyPooling,
     BridgeSettings,
@@ -212,9 +212,8 @@ def read_recipe(path: Path, *, lexical: bool | None = None) -> Recipe:
     except UnicodeDecodeError as error:
         raise ExportError(f"{path}: is not UTF-8; save the recipe as UTF-8") from error
     except msgspec.ValidationError as error:
-        key, reason = refusal(str(error), _KEYS)
-        where = f"{key}:" if key else "the recipe"
-        raise ExportError(f"{path}: {where} {safe_line(reason)}") from error
+        where = f"{key}:" if (key := refused_key(str(error))) else "the recipe"
+        raise ExportError(f"{path}: {where} {safe_line(refusal(str(error), _KEYS))}") from error
     except msgspec.DecodeError as error:
         raise ExportError(f"{path}: is not TOML: {safe_line(error)}") from error
     # The TOML library raises ValueError for a number of 5,000 digits, and other errors for deep

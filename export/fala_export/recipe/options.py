@@ -45,7 +45,7 @@ from typing import (
 import click
 
 from fala_export.base.errors import ExportError
-from fala_export.recipe.refusals import refusal
+from fala_export.recipe.refusals import refusal, refused_key
 
 if TYPE_CHECKING:  # A common type of all dataclasses exists only for type checkers.
     from _typeshed import DataclassInstance
@@ -195,19 +195,20 @@ class Options(Generic[T]):
         try:
             settings = msgspec.convert(self._grouped(table), self._settings, dec_hook=path)
         except msgspec.ValidationError as error:
-            key, reason = refusal(str(error))
-            key = _key(key)
-            if key not in self.names():
-                raise ExportError(f"[{title}] {reason}") from error
-            _, reason = refusal(str(error), self._choices(key))
-            raise ExportError(f"{title}.{key}: {reason}") from error
+            key = _key(refused_key(str(error)))
+            where = f"{title}.{key}:" if key in self.names() else f"[{title}]"
+            raise ExportError(f"{where} {refusal(str(error), self._choices(key))}") from error
         self._check(settings, title)
         return settings
 
     def _choices(self, key: str) -> Sequence[str]:
         """Return the values from which an option is chosen; empty if there is no such list."""
-        kinds = [part.type for part in self.parameters() if str(part.name) in (key, f"{key}_")]
-        return next((kind.choices for kind in kinds if isinstance(kind, click.Choice)), ())
+        for name, part in self._parts.items():
+            if isinstance(part, Options) and key in part.names():
+                return part._choices(key)
+            if _key(name) == key and isinstance(part, click.Parameter):
+                return part.type.choices if isinstance(part.type, click.Choice) else ()
+        return ()
 
     def _check(self, settings: T, title: str) -> None:
         """Check that numbers are within the ranges of their options."""

@@ -13,25 +13,29 @@ _FOUND = {
     **_EXPECTED, "float": "a number with a decimal point", "bool": "a boolean", "date": "a date",
     "list": "a list", "dict": "a table",
 }  # fmt: skip
+_PLACE = " - at `$."
 _BOUNDS = {">=": "of at least", "<=": "of at most", ">": "above", "<": "below"}
 
 
-def refusal(message: str, choices: Collection[str] = ()) -> tuple[str, str]:
-    """Return the place that a message of msgspec names, and its reason in a recipe's words.
+def refused_key(message: str) -> str:
+    """Return the last key that a message of msgspec names; empty for the whole file or table."""
+    _, _, place = message.partition(_PLACE)
+    return re.sub(r"\[.*|`", "", place.rpartition(".")[2])
+
+
+def refusal(message: str, choices: Collection[str] = ()) -> str:
+    """Return the reason of a message of msgspec in a recipe's words.
 
     Args:
         message: The message of a ``msgspec.ValidationError``.
         choices: The allowed texts, if they are known.
 
-    Returns:
-        The last key of the place, empty for the whole file or table; and the reason.
-
     Examples:
-        >>> refusal("Expected `int | null`, got `str` - at `$.training.epochs`")
+        >>> message = "Expected `int | null`, got `str` - at `$.training.epochs`"
+        >>> refused_key(message), refusal(message)
         ('epochs', 'expected a whole number, not text')
     """
-    reason, _, place = message.partition(" - at `$.")
-    key = re.sub(r"\[.*|`", "", place.rpartition(".")[2])
+    reason, _, _ = message.partition(_PLACE)
     if missing := re.fullmatch(r"Object missing required field `(\w+)`", reason):
         reason = f"needs {missing[1].rstrip('_')}"
     elif unknown := re.fullmatch(r"Object contains unknown field `(.+)`", reason, re.DOTALL):
@@ -46,4 +50,4 @@ def refusal(message: str, choices: Collection[str] = ()) -> tuple[str, str]:
     elif other := re.fullmatch(r"Invalid enum value '?(.*?)'?", reason, re.DOTALL):
         listed = "another value" if not choices else f"one of {', '.join(choices)}"
         reason = f"expected {listed}, not {other[1]!r:.60}"
-    return key, reason
+    return reason

@@ -40,6 +40,8 @@ from fala_export.rows.table import Rows
 from fala_export.training.release import write_head
 from fala_export.vectors.word_vectors import export_word_vectors
 
+# Models and trainings are imported by the steps that use them: PyTorch takes five seconds, and a
+# release of word vectors does not need it.
 if TYPE_CHECKING:
     from fala_export.models.encoder import Encoder
 

@@ -14,6 +14,7 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from fala_export.base.errors import ExportError
 from fala_export.base.files import digest_of_file
+from fala_export.base.locks import unusable
 
 _RECIPE = "recipe.json"
 _DIGEST = "digest"
@@ -74,7 +75,7 @@ def open_work(folder: Path, recipe: Mapping[str, Any], resume: bool) -> Path | N
         else:
             (folder / _RECIPE).write_text(json.dumps(recipe, indent=2, sort_keys=True))
     except OSError as error:
-        raise _unusable(folder, error) from error
+        raise unusable(folder, error) from error
     return checkpoint
 
 
@@ -91,10 +92,6 @@ def _newest(folder: Path) -> Path | None:
             return Path(latest)
         shutil.rmtree(latest)
     return None
-
-
-def _unusable(folder: Path, error: OSError) -> ExportError:
-    return ExportError(f"{folder}: cannot be used: {error.strerror or error}")
 
 
 def _compare(folder: Path, recipe: Mapping[str, Any]) -> None:

@@ -165,7 +165,7 @@ ACTS = (
     "remembered", "with_an_id_again", "added_one_by_one", "with_a_clock_that_was_an_hour_ahead",
 )  # fmt: skip
 MANY = [f"{first} {second}" for first in TEXTS[:20] for second in TEXTS[20:33]]
-#: What is gone after some acts, where that is not ``GONE``.
+#: The texts that a test forgets after an act; after every other act they are ``GONE``.
 GONE_AFTER = {
     "continued": [*GONE, *LATE[::3]], "rolled_back": [*GONE, *LATE[::3]],
     "added_one_by_one": [*MANY[::9], MANY[-3], MANY[-1]],
