@@ -21,7 +21,6 @@ BENCHMARKS = ROOT / "benchmarks"
 SMALL = {
     "accepting.py": ("people", "--people", 4),
     "scale.py": ("ratio", "--examples", 300, "--dimension", 16),
-    "costs.py": ("ratio", "--examples", 220, "--repeats", 1),
     "damaged.py": ("tries", "--count", 2),
     "embedding.py": ("texts", "--texts", 50),
     "encoding.py": ("ratio", "--texts", 20, "--repeats", 1),
