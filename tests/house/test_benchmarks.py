@@ -22,7 +22,7 @@ SMALL = {
     "accepting.py": ("people", "--people", 4),
     "scale.py": ("ratio", "--examples", 300, "--dimension", 16),
     "damaged.py": ("tries", "--count", 2),
-    "embedding.py": ("texts", "--texts", 50),
+    "embedding.py": ("finding_ratio", "--keys", 2000),
     "encoding.py": ("ratio", "--texts", 20, "--repeats", 1),
     "families.py": ("families", "--family", "bert"),
     "faults.py": ("tries", "--count", 2, "--only", "learn"),
