@@ -53,7 +53,6 @@ def test_a_text_is_embedded_once_by_each_backbone(tmp_path):
     keys = tmp_path / "kept" / "d" / "keys"
     keys.write_bytes(keys.read_bytes()[:-3])
     lost = backbone.encoded[-1]
-    assert Embedder(tmp_path / "kept").pending(2, "d", [*texts, "new"]) == [lost, "new"]
     backbone.encoded.clear()
     vectors = Embedder(tmp_path / "kept").embed(backbone, "d", ["new", *texts, "new"], "")
     np.testing.assert_array_equal(vectors[:, 0], [3, 1, 4, 6, 3])
@@ -84,7 +83,7 @@ def test_a_damaged_embedding_is_encoded_again(tmp_path, name):
         assert file.stat().st_size == 4 * size
 
 
-def test_a_mapping_and_a_stream_read_from_the_disk(tmp_path):
+def test_a_mapping_reads_from_the_disk(tmp_path):
     backbone, embedder = Lengths(), Embedder(tmp_path)
     texts = ["a", "long", "middle"]
     mapping = embedder.mapping(backbone, "d", texts, "")
@@ -97,11 +96,7 @@ def test_a_mapping_and_a_stream_read_from_the_disk(tmp_path):
         mapping["other"]
     copied = pickle.loads(pickle.dumps(mapping))
     np.testing.assert_array_equal(copied.take(texts), mapping.take(texts))
-    stream = embedder.stream(backbone, "d", (text for text in ["new", *texts]), "")
-    assert stream.shape == (4, 2)
-    np.testing.assert_array_equal(stream[1:][:, 0], [1, 4, 6])
-    np.testing.assert_array_equal(stream[np.array([3, 0])][:, 0], [6, 3])
-    assert sorted(backbone.encoded) == sorted(["new", *texts])
+    assert sorted(backbone.encoded) == sorted(texts)
 
 
 def test_a_mapping_without_a_folder_keeps_its_files_as_long_as_itself():

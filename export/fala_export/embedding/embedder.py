@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from fala_export.embedding.encoding import embed, encoded
 from fala_export.embedding.ranks import Ranks
 from fala_export.embedding.table import TextKeys, TextPositions, VectorFile, text_key, text_keys
 
-# Number of a stream's texts that are held in memory and sorted by length.
+# Number of texts that are held in memory and sorted by length.
 _BLOCK = 1 << 16
 # Number of entries whose checksums are compared together.
 _READ = 1 << 12
@@ -115,24 +115,6 @@ class Embeddings(Mapping[str, Vectors]):
         return len(self.texts)
 
 
-class Stream:
-    """The embeddings of a stream of n texts: an array (n, dimension) whose rows are read lazily.
-
-    Attributes:
-        shape: The shape (n, dimension).
-    """
-
-    def __init__(self, table: VectorFile, rows: TextPositions) -> None:
-        self._table, self._rows = table, rows
-        self.shape = (len(rows), table.dimension)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, positions: slice | NDArray[np.integer]) -> Vectors:
-        return _read(self._table, self._rows[positions])
-
-
 def _read(table: VectorFile, rows: TextPositions) -> Vectors:
     """Return the embeddings of some rows.
 
@@ -175,39 +157,20 @@ class Embedder:
         """
         if self._folder is None:
             return embed(backbone, texts, label)
-        return self.stream(backbone, digest, texts, label)[:]
+        table = self._table(backbone.dimension, digest)
+        return _read(table, self._add(table, backbone, texts, label))
 
     def mapping(
         self, backbone: Backbone, digest: str, texts: Collection[str], label: str
     ) -> Embeddings:
         """Embed texts as ``embed`` does, but leave the embeddings on the disk.
 
-        If there is no folder, they are in a temporary folder, which is removed after its last use.
+        Few texts are in memory at a time. If there is no folder, the embeddings are in a temporary
+        folder, which is removed after its last use.
         """
         table = self._table(backbone.dimension, digest)
         self._add(table, backbone, texts, label)
         return Embeddings(table, texts)
-
-    def stream(self, backbone: Backbone, digest: str, texts: Iterable[str], label: str) -> Stream:
-        """Embed a stream of texts, with only a few in memory at a time; see ``mapping``."""
-        table = self._table(backbone.dimension, digest)
-        return Stream(table, self._add(table, backbone, texts, label))
-
-    def pending(self, dimension: int, digest: str, texts: Iterable[str]) -> list[str]:
-        """Return the distinct texts that a backbone has not encoded yet.
-
-        Args:
-            dimension: Length of the backbone's embeddings.
-            digest: Digest of everything that the embeddings depend on; see ``embed``.
-            texts: The texts.
-        """
-        if self._folder is None:
-            return list(dict.fromkeys(texts))
-        table, pending = self._table(dimension, digest), dict[str, None]()
-        for block in _blocks(texts):
-            _, is_pending = _found(table, text_keys(block))
-            pending |= dict.fromkeys(block[position] for position in np.flatnonzero(is_pending))
-        return list(pending)
 
     def _table(self, dimension: int, digest: str) -> VectorFile:
         if self._folder is None:
@@ -219,14 +182,14 @@ class Embedder:
         return self._tables[digest]
 
     def _add(
-        self, table: VectorFile, backbone: Backbone, texts: Iterable[str], label: str
+        self, table: VectorFile, backbone: Backbone, texts: Collection[str], label: str
     ) -> TextPositions:
         """Encode the texts that are not stored, and return the rows of all texts, shape (n,)."""
         ranks = Ranks()
         # Without a folder, each process has a table of its own.
         writes = ranks.rank == 0 or self._folder is None
         parts = []
-        with progress(label, len(texts) if isinstance(texts, Sized) else 0) as bar:
+        with progress(label, len(texts)) as bar:
             for block in _blocks(texts):
                 keys = text_keys(block)
                 rows, is_pending = _found(table, keys)
