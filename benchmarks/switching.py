@@ -25,7 +25,7 @@ from typing import Any
 import click
 import numpy as np
 from support.adapters import encoder_of, random_adapter
-from support.measuring import benchmark, in_turns, median_ratio, timed
+from support.measuring import benchmark, in_turns, median_ratio
 
 import fala
 from fala.backbones import AdapterWeights
@@ -63,8 +63,6 @@ def main(
     timings = in_turns(calls, repeats, warm=True)
     seconds = {name: timing.processor for name, timing in timings.items()}
     switches = zip(seconds["switched"], seconds["adapters"], strict=True)
-    copies = [AdapterWeights(dict(task.inputs)) for task in tasks]
-    fresh = [timed(encoder.check_adapter, task).processor for task in copies]
     ratios = {
         f"{name}_ratio": median_ratio(each, seconds["plain"])
         for name, each in seconds.items()
@@ -75,7 +73,6 @@ def main(
         "plain_milliseconds": 1e3 * statistics.median(seconds["plain"]),
         **ratios,
         "switch_milliseconds": 1e3 * statistics.median(new - same for new, same in switches),
-        "new_adapter_milliseconds": 1e3 * statistics.median(fresh),
         "adapter_megabytes": sum(array.nbytes for array in tasks[0].inputs.values()) / 1e6,
         **{f"{name}_megabytes": file.path.stat().st_size / 1e6 for name, file in bundles.items()},
         "wrong": int(not np.array_equal(without.encode(text), encoder.encode(text))),

@@ -8,6 +8,7 @@ import pytest
 
 import fala_export
 from checkout import ROOT
+from fala.backbones.adapter import MAX_BOTTLENECK
 from fala.bundle import archive, manifest, signature
 from fala.bundle import format as layout
 from fala.slots import validation
@@ -84,7 +85,7 @@ class TestBundle:
             f"at most {layout.MAX_MANIFEST_BYTES >> 20} MiB",
             f"at most {layout.MAX_WORDS:,}",
             f"at most {layout.MAX_LAYERS} layers",
-            f"bottleneck of at most {layout.MAX_BOTTLENECK}",
+            f"bottleneck of at most {MAX_BOTTLENECK}",
             f"up to {validation.MOST_PROBES}",
             f"`{manifest.PRODUCT.pattern}`",
         ],

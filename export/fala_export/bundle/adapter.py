@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fala.base.errors import BundleFormatError
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes, read_array
-from fala.bundle.content import SUBLAYERS, check_config, read_inputs, site_names
+from fala.bundle.content import SUBLAYERS, check_config, read_weights, site_names
 from fala.bundle.manifest import Manifest
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import write_bundle
@@ -86,11 +86,12 @@ def stored_inputs(
         dimension: Length of an embedding.
     """
     files = adapter_files(inputs)
-    return dict(read_inputs({name: read_array(data) for name, data in files.items()}, dimension))
+    arrays = {name: read_array(data) for name, data in files.items()}
+    return read_weights(arrays, dimension).inputs
 
 
 def adapter_files(inputs: Mapping[str, NDArray[Any]]) -> dict[str, bytes]:
-    """Return the files of an adapter; the inverse of ``fala.bundle.content.read_inputs``.
+    """Return the files of an adapter; the inverse of ``fala.bundle.content.read_weights``.
 
     Args:
         inputs: The inputs of L layers, for every ``adapter.{l}.{attention,output}``:

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.audit.limits import BOTTLENECK, GRAPH
+from fala.audit.limits import GRAPH
 from fala.audit.messages import Reader
 from fala.base.errors import BundleFormatError
 
@@ -33,13 +33,10 @@ BITS = {
     16: 16, 17: 8, 18: 8, 19: 8, 20: 8, 21: 4, 22: 4,
 }  # fmt: skip
 
-_ADAPTER = re.compile(r"(adapter\.\d{1,3}\.(?:attention|output))\.(down|up|norm)\.(weight|bias)")
-
-#: The number of axes of an adapter's parts, and which axis is the bottleneck.
-_PARTS = {
-    ("down", "weight"): (2, 1), ("down", "bias"): (1, 0), ("up", "weight"): (2, 0),
-    ("up", "bias"): (1, None), ("norm", "weight"): (1, None), ("norm", "bias"): (1, None),
-}  # fmt: skip
+#: The name of an optional input: its site in the graph, and its part of an adapter.
+OPTIONAL = re.compile(
+    r"(adapter\.\d{1,3}\.(?:attention|output))\.((?:down|up|norm)\.(?:weight|bias))"
+)
 
 #: The lists of a tensor's numbers, by their type; of other types they are int32_data.
 _LISTS = {
@@ -215,33 +212,7 @@ class Graph:
         # Before ONNX's fourth version all constants were inputs too.
         also_constants = self.constants.keys() & set(self.inputs)
         self.inputs = [name for name in self.inputs if name not in also_constants]
-        self.optional = {name for name in also_constants if form_of(name) is not None}
-
-
-@dataclass(frozen=True)
-class OptionalInput:
-    """The shape of an optional input.
-
-    Attributes:
-        group: Inputs of one group have the same length along their free axes.
-        axes: The number of axes.
-        free: The axis whose length depends on the adapter; None if there is none.
-        most: The largest length of the free axis.
-    """
-
-    group: str
-    axes: int
-    free: int | None
-    most: int
-
-
-def form_of(name: str) -> OptionalInput | None:
-    """Return the form of the optional input with a name, or None for any other name."""
-    match = _ADAPTER.fullmatch(name)
-    if match is None:
-        return None
-    axes, free = _PARTS[match[2], match[3]]
-    return OptionalInput(match[1], axes, free, BOTTLENECK)
+        self.optional = {name for name in also_constants if OPTIONAL.fullmatch(name)}
 
 
 def read_onnx(model: bytes) -> Graph:

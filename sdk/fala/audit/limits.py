@@ -106,7 +106,5 @@ class WordPieceLimits:
 
 
 GRAPH = GraphLimits()
-#: Columns of an adapter, in a graph's optional inputs.
-BOTTLENECK = 256
 TOKENIZERS = TokenizerLimits()
 WORDPIECE = WordPieceLimits()

@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
-from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.audit.graph import form_of
 from fala.backbones.adapter import (
+    MAX_BOTTLENECK,
     AdapterWeights,
     Shape,
     check_inputs,
@@ -149,7 +148,6 @@ class OnnxEncoder:
                 f"the graph's output has shape {safe_line(shape)}; expected (n, dimension)"
             )
         self._dimension = shape[1]
-        self._checked: WeakSet[AdapterWeights] = WeakSet()
         self._last: tuple[AdapterWeights, Feeds] | None = None
 
     @property
@@ -161,16 +159,6 @@ class OnnxEncoder:
     def optional_inputs(self) -> Mapping[str, Shape]:
         """The inputs that an adapter may feed: their shapes by name."""
         return self._optional
-
-    def check_adapter(self, adapter: AdapterWeights) -> None:
-        """Check that an adapter fits this graph, as ``encode`` does once for each adapter.
-
-        Raises:
-            BundleFormatError: The adapter does not fit; the error names the wrong input.
-        """
-        if adapter not in self._checked:
-            check_inputs(adapter, self._optional)
-            self._checked.add(adapter)
 
     def encode(
         self, texts: Sequence[str], adapter: AdapterWeights | None = None
@@ -257,7 +245,7 @@ class OnnxEncoder:
             BundleFormatError: The model fails.
         """
         largest = {
-            name: np.zeros([_most(name) if length is None else length for length in shape], "f4")
+            name: np.zeros([MAX_BOTTLENECK if length is None else length for length in shape], "f4")
             for name, shape in self._optional.items()
         }
         feeds = self._feeds([list(row) for row in ids], [], largest if optional else {})
@@ -301,9 +289,10 @@ class OnnxEncoder:
             return {}
         last = self._last
         if last is None or last[0] is not adapter:
-            self.check_adapter(adapter)
             self._last = last = None  # two tasks' arrays at once would double their memory
-            self._last = last = adapter, run_inputs(adapter, self._optional)
+            inputs = adapter.inputs
+            check_inputs(inputs, self._optional)
+            self._last = last = adapter, run_inputs(inputs, self._optional)
         return last[1]
 
     def _run(
@@ -402,12 +391,6 @@ def _parts(texts: Sequence[tuple[str, ...]]) -> Iterator[Sequence[tuple[str, ...
             start, characters = position, 0
         characters += size
     yield texts[start:]
-
-
-def _most(name: str) -> int:
-    """Return the largest free length of an optional input."""
-    form = form_of(name)
-    return 1 if form is None else form.most
 
 
 def cores() -> int:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fala.audit.limits import WORDPIECE
 from fala.audit.model import check_onnx
 from fala.backbones import StaticEmbeddings, WordVectors
-from fala.backbones.adapter import AdapterWeights, Coded
+from fala.backbones.adapter import MAX_BOTTLENECK, AdapterWeights
 from fala.base.errors import (
     BundleFormatError,
     BundleMismatchError,
@@ -275,10 +275,10 @@ def read_adapter(manifest: Manifest, read: Read) -> AdapterWeights:
     check_config(read(layout.ADAPTER_CONFIG))
     names = [name for name in layout.ADAPTER_FILES if name != layout.ADAPTER_CONFIG]
     arrays = {name: read_array(read(name), name=name) for name in names}
-    return AdapterWeights(read_inputs(arrays, manifest.dimension))
+    return read_weights(arrays, manifest.dimension)
 
 
-def read_inputs(arrays: Mapping[str, NDArray[Any]], dimension: int) -> Coded:
+def read_weights(arrays: Mapping[str, NDArray[Any]], dimension: int) -> AdapterWeights:
     """Return the inputs of a backbone, from the arrays in an adapter's files.
 
     Args:
@@ -300,10 +300,8 @@ def read_inputs(arrays: Mapping[str, NDArray[Any]], dimension: int) -> Coded:
             f"{layout.MAX_LAYERS} layers"
         )
     size = bias.shape[1]
-    if not 0 < size <= layout.MAX_BOTTLENECK:
-        raise BundleFormatError(
-            f"a bottleneck of {size}; 1 to {layout.MAX_BOTTLENECK} are expected"
-        )
+    if not 0 < size <= MAX_BOTTLENECK:
+        raise BundleFormatError(f"a bottleneck of {size}; 1 to {MAX_BOTTLENECK} are expected")
     rows = {"down.weight": dimension, "up.weight": size}
     columns = {"down.weight": size, "down.bias": size}
     names = site_names(sites // len(SUBLAYERS))
@@ -331,7 +329,7 @@ def read_inputs(arrays: Mapping[str, NDArray[Any]], dimension: int) -> Coded:
             f"{site}.{part}": (block, step)
             for site, block, step in zip(names, blocks, scales, strict=True)
         }
-    return Coded(floats, codes)
+    return AdapterWeights(floats, codes)
 
 
 def check_config(data: bytes) -> dict[str, Any]:

@@ -84,9 +84,8 @@ BACKBONE_FILES = {
     ADAPTER: ADAPTER_FILES,
 }
 
-#: The most layers and the largest bottleneck of an adapter.
+#: The most layers of an adapter.
 MAX_LAYERS = 128
-MAX_BOTTLENECK = 256
 
 #: Bytes of the largest manifest that is read: real ones are a few kilobytes.
 MAX_MANIFEST_BYTES = 1 << 20

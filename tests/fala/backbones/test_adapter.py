@@ -7,7 +7,6 @@ pytest.importorskip("onnx")
 
 from bundles import MAX_LENGTH, onnx_model, tokenizer_json
 from fala.backbones import AdapterWeights, LazyBackbone, OnnxEncoder
-from fala.backbones.adapter import Coded
 from fala.base.errors import BundleFormatError
 from optional_graphs import DOWN, UP, WIDTH, optional_model
 
@@ -53,43 +52,14 @@ def test_quantized_weights_are_decoded_on_access(encoder):
     adapters, plain = [], []
     for seed in range(3):
         weights = coded(seed)
-        adapters.append(AdapterWeights(Coded({}, weights)))
+        adapters.append(AdapterWeights({}, weights))
         plain.append({name: code * step for name, (code, step) in weights.items()})
-        for code, step in weights.values():  # an adapter does not change
-            code[:] = 0
-            step[:] = 0
-    assert list(adapters[0].inputs) == [DOWN, UP] and len(adapters[0].inputs) == 2
+    assert list(adapters[0].inputs) == [DOWN, UP]
     expected = [encoder.encode(TEXTS, AdapterWeights(inputs)) for inputs in plain]
     for turn in (0, 1, 1, 2, 0):  # the last adapter is cached
         np.testing.assert_array_equal(encoder.encode(TEXTS, adapters[turn]), expected[turn])
     adapters[0].inputs[DOWN][:] = 0
     np.testing.assert_array_equal(encoder.encode(TEXTS, adapters[0]), expected[0])
-
-
-def test_non_finite_weights_are_rejected():
-    code, step = coded(0)[DOWN]
-    with pytest.raises(BundleFormatError, match="NaN or infinity"), np.errstate(over="ignore"):
-        AdapterWeights(Coded({}, {DOWN: (code, np.full_like(step, 3e38))}))
-
-
-@pytest.mark.parametrize(
-    ("inputs", "match"),
-    [
-        ({"input_ids": numbers(1, 2)}, "not an input of an adapter"),
-        ({"adapter.0.output.down.scale": numbers(1)}, "not an input of an adapter"),
-        ({"\x1b[2Jx": numbers(1)}, "not an input of an adapter"),
-        ({DOWN: numbers(WIDTH, 2).astype(np.float64)}, "is of float64"),
-        ({DOWN: [[1.0]]}, "is of list"),
-        ({DOWN: numbers(WIDTH)}, r"has the shape \(\d+,\); it should have 2 axes"),
-        ({DOWN: numbers(WIDTH, 257)}, "its axis 1 may be 256 long"),
-        ({DOWN: np.full((WIDTH, 1), np.nan, np.float32)}, "NaN or infinity"),
-    ],
-    ids=["other", "part", "terminal", "double", "list", "axes", "columns", "nan"],
-)
-def test_wrong_weights_are_rejected(inputs, match):
-    with pytest.raises(BundleFormatError, match=match) as caught:
-        AdapterWeights(inputs)
-    assert str(caught.value).isprintable()
 
 
 @pytest.mark.parametrize(
@@ -98,15 +68,15 @@ def test_wrong_weights_are_rejected(inputs, match):
         ({DOWN: numbers(WIDTH + 1, 2), UP: numbers(2, WIDTH)}, r"takes \(8, any\)"),
         ({DOWN: numbers(WIDTH, 2), UP: numbers(3, WIDTH)}, "have 2 and 3 columns"),
         ({DOWN: numbers(WIDTH, 2)}, "have 0 and 2 columns"),
+        ({DOWN: numbers(WIDTH)}, r"has the shape \(8,\); the backbone takes \(8, any\)"),
         ({"adapter.0.output.up.bias": numbers(WIDTH)}, "it has others"),
+        ({"input_ids": numbers(1, 2)}, "no optional input input_ids"),
     ],
-    ids=["width", "uneven", "half", "absent"],
+    ids=["width", "uneven", "half", "axes", "absent", "other"],
 )
 def test_adapters_for_another_graph_are_rejected(encoder, inputs, match):
-    adapter = AdapterWeights(inputs)
-    for ask in (lambda: encoder.check_adapter(adapter), lambda: encoder.encode(TEXTS, adapter)):
-        with pytest.raises(BundleFormatError, match=match):
-            ask()
+    with pytest.raises(BundleFormatError, match=match):
+        encoder.encode(TEXTS, AdapterWeights(inputs))
 
 
 def test_a_backbone_without_optional_inputs_rejects_adapters(adapter):
