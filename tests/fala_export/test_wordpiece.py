@@ -1,14 +1,12 @@
 """The tokenizer of static embeddings in plain Python is that of the tokenizers library."""
 
 import json
-from dataclasses import replace
 from functools import cache
 
 import pytest
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
-from fala.audit.limits import WORDPIECE
-from fala.backbones import wordpiece
+from fala.audit import limits
 from fala.backbones.wordpiece import WordPiece
 from fala_export.models.wordpiece import NotPlainError, plain_wordpiece
 from varied_texts import varied_texts, wordpiece_tokenizer
@@ -51,7 +49,7 @@ def test_characters_of_every_block_have_the_librarys_tokens():
 
 
 def test_words_of_earlier_texts_are_kept_within_bounds(monkeypatch):
-    monkeypatch.setattr(wordpiece, "WORDPIECE", replace(WORDPIECE, words=3))
+    monkeypatch.setattr(limits, "WORDS", 3)
     equal("uncased", ["the film", "the minister gave a long speech", "x" * 101, "the film"])
     cache = both("uncased")[1]._cache
     assert len(cache) <= 3 and "x" * 101 not in cache

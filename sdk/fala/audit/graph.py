@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.audit.limits import GRAPH
+from fala.audit import limits
 from fala.audit.messages import Reader
 from fala.base.errors import BundleFormatError
 
@@ -90,7 +90,7 @@ class Tensor:
         """
         if self.kind not in BITS:
             raise UnsoundError(f"{title} is of type {self.kind}, which is not of numbers")
-        if any(length < 0 for length in self.dims) or len(self.dims) > GRAPH.dimensions:
+        if any(length < 0 for length in self.dims) or len(self.dims) > limits.DIMENSIONS:
             raise UnsoundError(f"{title} has an impossible shape")
         count = math.prod(self.dims)
         size = -(-count * BITS[self.kind] // 8)
@@ -104,7 +104,7 @@ class Tensor:
     def values(self) -> NDArray[Any] | None:
         """Return its numbers if they are few; None if they are many, or of a rare type."""
         dtype = DTYPES.get(self.kind)
-        if dtype is None or math.prod(self.dims) > GRAPH.small:
+        if dtype is None or math.prod(self.dims) > limits.SMALL:
             return None
         if self.raw is not None:
             return np.frombuffer(self.raw, np.dtype(dtype).newbyteorder("<")).reshape(self.dims)
@@ -161,7 +161,7 @@ class Graph:
         Raises:
             UnsoundError: The graph would be nested too deeply.
         """
-        if self.depth == GRAPH.depth:
+        if self.depth == limits.BRANCHES:
             raise UnsoundError("its graphs are nested too deeply")
         return Graph(depth=self.depth + 1, size=self.size)
 
@@ -172,14 +172,14 @@ class Graph:
             UnsoundError: The model has too many operators, or the operator has too many inputs.
         """
         self.size["nodes"] += 1
-        if self.size["nodes"] > GRAPH.nodes:
-            raise UnsoundError(f"the model has more than {GRAPH.nodes} operators")
+        if self.size["nodes"] > limits.NODES:
+            raise UnsoundError(f"the model has more than {limits.NODES} operators")
         arguments = len(node.inputs) + len(node.outputs) + len(node.attributes)
         self.size["arguments"] += arguments
-        if arguments > GRAPH.arguments or self.size["arguments"] > GRAPH.all_arguments:
+        if arguments > limits.ARGUMENTS or self.size["arguments"] > limits.ALL_ARGUMENTS:
             raise UnsoundError(
-                f"an operator has more than {GRAPH.arguments} inputs and outputs, or all together "
-                f"have more than {GRAPH.all_arguments}"
+                f"an operator has more than {limits.ARGUMENTS} inputs and outputs, or all together "
+                f"have more than {limits.ALL_ARGUMENTS}"
             )
         self.nodes.append(node)
 
@@ -191,8 +191,8 @@ class Graph:
                 not contain as many numbers as its shape says.
         """
         self.size["constants"] += 1
-        if self.size["constants"] > GRAPH.constants:
-            raise UnsoundError(f"the model has more than {GRAPH.constants} constants")
+        if self.size["constants"] > limits.CONSTANTS:
+            raise UnsoundError(f"the model has more than {limits.CONSTANTS} constants")
         if name in self.constants:
             raise UnsoundError("a constant is defined twice")
         self.check_tensor(tensor, f"the constant {name!r:.60}")
@@ -296,7 +296,7 @@ def _attribute(fields: _Fields, graph: Graph) -> tuple[str, Any]:
             _read_graph(value, values[name])
         elif name in ("floats", "ints"):
             numbers = values.setdefault(name, [])
-            if len(numbers) + len(value) > GRAPH.small:
+            if len(numbers) + len(value) > limits.SMALL:
                 raise ValueError("a list of numbers is too long")
             numbers += value.tolist()
         else:
@@ -324,8 +324,8 @@ def _tensor(fields: _Fields) -> tuple[str, Tensor]:
                 "the ONNX model keeps weights outside its own file; export it as a single file"
             )
         if name == "dims":
-            dims += value[: GRAPH.dimensions + 1].tolist()
-            if len(dims) > GRAPH.dimensions:
+            dims += value[: limits.DIMENSIONS + 1].tolist()
+            if len(dims) > limits.DIMENSIONS:
                 raise UnsoundError("a constant has too many dimensions")
         elif name == "data_type":
             tensor.kind = value
@@ -337,7 +337,7 @@ def _tensor(fields: _Fields) -> tuple[str, Tensor]:
             raise UnsoundError("a constant consists of texts, or is stored in parts")
         elif isinstance(value, np.ndarray) and len(value):
             counts[name] = counts.get(name, 0) + len(value)
-            if counts[name] <= GRAPH.small:
+            if counts[name] <= limits.SMALL:
                 numbers += value.tolist()
     tensor.dims = tuple(dims)
     if counts.keys() - {_LISTS.get(tensor.kind, "int32_data")}:

@@ -23,8 +23,8 @@ from itertools import zip_longest
 
 import numpy as np
 
+from fala.audit import limits
 from fala.audit.graph import Graph, Node, Tensor, UnsoundError, read_onnx
-from fala.audit.limits import GRAPH
 from fala.audit.operators import COMBINING, LENGTHS, OPERATORS, SELECTING, SIZED
 from fala.base.errors import BundleFormatError, safe_line
 
@@ -89,7 +89,7 @@ class _Value:
     def of(cls, tensor: Tensor) -> _Value:
         """Describe a constant, of which a few whole numbers are a size."""
         count, factor = math.prod(tensor.dims), None
-        numbers = tensor.values() if count <= GRAPH.dimensions else None
+        numbers = tensor.values() if count <= limits.DIMENSIONS else None
         if numbers is not None and (numbers == np.trunc(numbers)).all():  # not NaN
             with contextlib.suppress(OverflowError):  # of infinity
                 factor = math.prod(max(abs(int(number)), 1) for number in numbers.ravel())
@@ -109,8 +109,8 @@ class _Rules:
     """
 
     def __init__(self, graph: Graph) -> None:
-        self._computable = max(GRAPH.computed, GRAPH.copies * graph.size["numbers"])
-        self._readable = max(GRAPH.work, GRAPH.reads * graph.size["numbers"])
+        self._computable = max(limits.COMPUTED, limits.COPIES * graph.size["numbers"])
+        self._readable = max(limits.WORK, limits.READS * graph.size["numbers"])
 
     def check(self, graph: Graph, values: _Values) -> None:
         """Check a graph, or a branch in one.
@@ -192,7 +192,7 @@ def _stated(node: Node, inputs: Sequence[_Value]) -> int | None:
         UnsoundError: The size is too large, or depends on more than lengths.
     """
     pads = node.attributes.get("pads")  # of a convolution, and of Pad's first versions
-    if isinstance(pads, list) and math.prod(max(abs(pad), 1) for pad in pads) > GRAPH.elements:
+    if isinstance(pads, list) and math.prod(max(abs(pad), 1) for pad in pads) > limits.ELEMENTS:
         raise UnsoundError("it has margins that no encoder has")
     stating = [inputs[at] for at in SIZED.get(node.operator, ()) if at < len(inputs)]
     for value in stating:
@@ -208,8 +208,8 @@ def _stated(node: Node, inputs: Sequence[_Value]) -> int | None:
     numbers = math.prod(value.factor or 1 for value in stating)
     if node.operator == "Tile":
         numbers *= inputs[0].numbers or 1
-    if numbers > GRAPH.elements:
-        raise UnsoundError(f"it makes a tensor of more than {GRAPH.elements} numbers")
+    if numbers > limits.ELEMENTS:
+        raise UnsoundError(f"it makes a tensor of more than {limits.ELEMENTS} numbers")
     return numbers
 
 
@@ -225,7 +225,7 @@ def _factor(node: Node, used: Sequence[_Value]) -> int | None:
     if node.operator not in COMBINING or not factors or len(factors) < len(used):
         return None
     factor = COMBINING[node.operator](factors)
-    return factor if factor <= GRAPH.factor else None
+    return factor if factor <= limits.FACTOR else None
 
 
 def _numbers(node: Node, used: Sequence[_Value]) -> int:

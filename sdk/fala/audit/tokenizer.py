@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
+from fala.audit import limits
 from fala.audit.graph import UnsoundError
-from fala.audit.limits import TOKENIZERS
 from fala.audit.values import as_list, as_object, as_string, as_whole
 from fala.base.errors import BundleFormatError, safe_line
 
@@ -108,10 +108,10 @@ def audit_tokenizer(data: bytes, pad_id: int, *, signed: bool) -> None:
         BundleFormatError: The file is not a tokenizer, or a part is not permitted or out of bounds.
     """
     try:
-        if len(data) > TOKENIZERS.bytes:
-            raise UnsoundError(f"it has more than {TOKENIZERS.bytes} bytes")
-        if sum(data.count(mark) for mark in (b"[", b"{", b",")) > TOKENIZERS.values:
-            raise UnsoundError(f"it has more than {TOKENIZERS.values} values")
+        if len(data) > limits.TOKENIZER_BYTES:
+            raise UnsoundError(f"it has more than {limits.TOKENIZER_BYTES} bytes")
+        if sum(data.count(mark) for mark in (b"[", b"{", b",")) > limits.VALUES:
+            raise UnsoundError(f"it has more than {limits.VALUES} values")
         tokenizer = json.loads(data.decode(), object_pairs_hook=distinct_keys)
         if not isinstance(tokenizer, dict):
             raise UnsoundError("it is not a JSON object")
@@ -165,11 +165,11 @@ def _highest_id(tokenizer: Mapping[str, Any], *, signed: bool) -> int:
     """Check all parts, and return the highest id of a token."""
     last = _model(as_object(tokenizer.get("model"), "model"))
     added = _added(tokenizer.get("added_tokens") or [])
-    parts = list(islice(_parts(tokenizer), TOKENIZERS.parts + 1))
-    if len(parts) > TOKENIZERS.parts:
-        raise UnsoundError(f"it has more than {TOKENIZERS.parts} parts")
-    if math.prod(_growth(part, signed=signed) for part in parts) > TOKENIZERS.growth:
-        raise UnsoundError(f"replacements make a text more than {TOKENIZERS.growth} times longer")
+    parts = list(islice(_parts(tokenizer), limits.PARTS + 1))
+    if len(parts) > limits.PARTS:
+        raise UnsoundError(f"it has more than {limits.PARTS} parts")
+    if math.prod(_growth(part, signed=signed) for part in parts) > limits.GROWTH:
+        raise UnsoundError(f"replacements make a text more than {limits.GROWTH} times longer")
     # The library numbers tokens outside the vocabulary after it.
     last_added = last + sum(1 for token in added if token > last)
     # In a processor all numbers are ids, or smaller than those.
@@ -185,11 +185,11 @@ def _parts(tokenizer: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         name = entry.get("type")
         if not isinstance(name, str) or name not in names.split():
             raise UnsoundError(f"the {kind} {name!r:.40} is not supported")
-        if depth > TOKENIZERS.depth:
+        if depth > limits.SEQUENCES:
             raise UnsoundError("its parts are nested too deeply")
         yield entry
         if name == "Sequence":
-            inner = as_list(entry.get(key), f"a sequence of no {kind}", TOKENIZERS.parts)
+            inner = as_list(entry.get(key), f"a sequence of no {kind}", limits.PARTS)
             pending += [(kind, each, depth + 1) for each in inner]
 
 
@@ -198,12 +198,12 @@ def _growth(part: Mapping[str, Any], *, signed: bool) -> int:
     name = part["type"]
     if name == "Replace":
         shortest = _shortest_match(part.get("pattern"), signed=signed)
-        content = as_string(part.get("content"), "a replacement", 0, TOKENIZERS.text)
+        content = as_string(part.get("content"), "a replacement", 0, limits.TEXT)
         return max(1, -(-len(content) // shortest))
     if name == "Split":
         _shortest_match(part.get("pattern"), signed=signed)
     elif name == "Prepend":
-        as_string(part.get("prepend"), "a prefix", 1, TOKENIZERS.text)
+        as_string(part.get("prepend"), "a prefix", 1, limits.TEXT)
     elif name == "Precompiled":
         check_charsmap(part.get("precompiled_charsmap"))
     elif name == "TemplateProcessing":
@@ -215,8 +215,8 @@ def _shortest_match(pattern: object, *, signed: bool) -> int:
     """Check a pattern, and return the least number of characters of a match."""
     entry = as_object(pattern, "pattern")
     if "Regex" not in entry:
-        return len(as_string(entry.get("String"), "a pattern", 1, TOKENIZERS.pattern))
-    expression = as_string(entry["Regex"], "a regular expression", 1, TOKENIZERS.pattern)
+        return len(as_string(entry.get("String"), "a pattern", 1, limits.PATTERN))
+    expression = as_string(entry["Regex"], "a regular expression", 1, limits.PATTERN)
     if expression not in PATTERNS and not signed:
         raise UnsoundError(
             f"the regular expression {safe_line(expression, 60)!r} is of no known tokenizer "
@@ -237,7 +237,7 @@ def _model(model: Mapping[str, Any]) -> int:
         raise UnsoundError("its tokens are random")
     for key in ("unk_token", "continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(key) is not None:
-            as_string(model[key], key, 0, TOKENIZERS.text)
+            as_string(model[key], key, 0, limits.TEXT)
     if name == "Unigram" and isinstance(vocabulary, list) and vocabulary:
         return _unigram(model, vocabulary)
     if name == "Unigram" or not isinstance(vocabulary, dict) or not vocabulary:
@@ -245,14 +245,14 @@ def _model(model: Mapping[str, Any]) -> int:
     ids: list[int] = [*vocabulary.values()]
     if not all(type(each) is int and 0 <= each < _MOST_IDS for each in ids):
         raise UnsoundError("its vocabulary has ids out of range")
-    if len(max(vocabulary, key=len)) > TOKENIZERS.token:
-        raise UnsoundError(f"a token has more than {TOKENIZERS.token} characters")
+    if len(max(vocabulary, key=len)) > limits.TOKEN:
+        raise UnsoundError(f"a token has more than {limits.TOKEN} characters")
     if name == "BPE":
         as_list(model.get("merges"), "it has no list of merges", _MOST_IDS)
     elif model.get("unk_token") not in vocabulary:
         raise UnsoundError("its token for unknown words is not in its vocabulary")
     if name == "WordPiece" and "max_input_chars_per_word" in model:
-        as_whole(model["max_input_chars_per_word"], "max_input_chars_per_word", 1, TOKENIZERS.word)
+        as_whole(model["max_input_chars_per_word"], "max_input_chars_per_word", 1, limits.WORD)
     return max(ids)
 
 
@@ -263,8 +263,8 @@ def _unigram(model: Mapping[str, Any], vocabulary: list[Any]) -> int:
         for piece in vocabulary
     ):  # fmt: skip
         raise UnsoundError("its vocabulary is not a list of pieces with scores")
-    if max(len(piece[0]) for piece in vocabulary) > TOKENIZERS.token:
-        raise UnsoundError(f"a token has more than {TOKENIZERS.token} characters")
+    if max(len(piece[0]) for piece in vocabulary) > limits.TOKEN:
+        raise UnsoundError(f"a token has more than {limits.TOKEN} characters")
     as_whole(model.get("unk_id"), "the id of the unknown token", 0, len(vocabulary))
     return len(vocabulary) - 1
 
@@ -272,10 +272,10 @@ def _unigram(model: Mapping[str, Any], vocabulary: list[Any]) -> int:
 def _added(tokens: object) -> list[int]:
     """Check the tokens outside the vocabulary, and return their ids."""
     ids = []
-    for token in as_list(tokens, "too many added tokens, or no list of them", TOKENIZERS.added):
+    for token in as_list(tokens, "too many added tokens, or no list of them", limits.ADDED):
         entry = as_object(token, "added token")
         content = entry.get("content")
-        if not isinstance(content, str) or not 0 < len(content) <= TOKENIZERS.content:
+        if not isinstance(content, str) or not 0 < len(content) <= limits.CONTENT:
             raise UnsoundError("an added token is empty or too long")
         ids.append(as_whole(entry.get("id"), "the id of an added token", 0, _MOST_IDS))
     return ids
@@ -284,14 +284,14 @@ def _added(tokens: object) -> list[int]:
 def _check_template(entry: Mapping[str, Any]) -> None:
     for key, fewest, most in (("single", 1, 1), ("pair", 0, 2)):
         fault = "a template is not a list, or is too long"
-        pieces = as_list(entry.get(key) or [], fault, TOKENIZERS.template)
+        pieces = as_list(entry.get(key) or [], fault, limits.TEMPLATE)
         texts = sum(isinstance(piece, dict) and "Sequence" in piece for piece in pieces)
         if not fewest <= texts <= most:
             raise UnsoundError(f"a template contains {texts} texts")
     tokens = as_object(entry.get("special_tokens") or {}, "special tokens")
-    for token in as_list([*tokens.values()], "too many special tokens", TOKENIZERS.template):
+    for token in as_list([*tokens.values()], "too many special tokens", limits.TEMPLATE):
         ids = as_object(token, "special token").get("ids")
-        as_list(ids, "a special token without ids, or with too many", TOKENIZERS.template)
+        as_list(ids, "a special token without ids, or with too many", limits.TEMPLATE)
 
 
 def _numbers(value: object) -> Iterator[int]:
@@ -319,9 +319,9 @@ def check_charsmap(encoded: object) -> None:
     except binascii.Error as error:
         raise UnsoundError("its table of normal forms is not in base 64") from error
     length = int.from_bytes(data[:4], "little")
-    if length % 4 or not 4 <= length <= min(len(data) - 4, 4 * TOKENIZERS.units):
+    if length % 4 or not 4 <= length <= min(len(data) - 4, 4 * limits.UNITS):
         raise UnsoundError(
             f"a table of normal forms of {len(data)} bytes that claims {length} for its trie"
         )
-    if re.search(rb"[^\0]{%d}" % (TOKENIZERS.segment + 1), data[4 + length :]):
+    if re.search(rb"[^\0]{%d}" % (limits.SEGMENT + 1), data[4 + length :]):
         raise UnsoundError("its table of normal forms maps a whole text")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.audit.limits import WORDPIECE
+from fala.audit import limits
 from fala.backbones.word_vectors import LONGEST, MeanOfVectors
 from fala.backbones.wordpiece import WordPiece
 from fala.base.errors import BundleFormatError
@@ -53,9 +53,9 @@ class StaticEmbeddings(MeanOfVectors):
                 f"static embeddings have the settings {', '.join(sorted(_SETTINGS))}, and no others"
             )
         prompt, characters = settings["prompt"], settings["characters"]
-        if not isinstance(prompt, str) or len(prompt) > WORDPIECE.prompt:
+        if not isinstance(prompt, str) or len(prompt) > limits.PROMPT:
             raise BundleFormatError(
-                f"a prompt must be a text of at most {WORDPIECE.prompt} characters"
+                f"a prompt must be a text of at most {limits.PROMPT} characters"
             )
         if characters is not None and (type(characters) is not int or characters < 1):
             raise BundleFormatError("characters must be null or a whole number of 1 or more")

@@ -16,8 +16,8 @@ import unicodedata
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
+from fala.audit import limits
 from fala.audit.graph import UnsoundError
-from fala.audit.limits import TOKENIZERS, WORDPIECE
 from fala.audit.values import as_list, as_object, as_string, as_whole
 from fala.base.errors import BundleFormatError
 
@@ -59,17 +59,15 @@ class WordPiece:
 
     def _read(self, vocabulary: Sequence[str], settings: object) -> None:
         entries = _entries(settings, _TOKENIZER, "tokenizer")
-        prefix = as_string(entries["prefix"], "a prefix", 0, TOKENIZERS.text)
-        self._longest_word = as_whole(
-            entries["longest_word"], "longest_word", 1, TOKENIZERS.word + 1
-        )
+        prefix = as_string(entries["prefix"], "a prefix", 0, limits.TEXT)
+        self._longest_word = as_whole(entries["longest_word"], "longest_word", 1, limits.WORD + 1)
         self._first = {token: id for id, token in enumerate(vocabulary) if token}
         if len(self._first) != len(vocabulary) - vocabulary.count(""):
             raise UnsoundError("a token is in the vocabulary twice")
         self._longest_token = max(map(len, vocabulary), default=0)
-        if self._longest_token > TOKENIZERS.token:
-            raise UnsoundError(f"a token has more than {TOKENIZERS.token} characters")
-        unknown = as_string(entries["unknown"], "unknown", 1, TOKENIZERS.token)
+        if self._longest_token > limits.TOKEN:
+            raise UnsoundError(f"a token has more than {limits.TOKEN} characters")
+        unknown = as_string(entries["unknown"], "unknown", 1, limits.TOKEN)
         if unknown not in self._first:
             raise UnsoundError("the token of unknown words is not in the vocabulary")
         self.unknown = self._first[unknown]
@@ -116,7 +114,7 @@ class WordPiece:
             ids.append(id)
             start, tokens = end, self._inner
         found = tuple(ids) if start == len(word) else (self.unknown,)
-        if len(self._cache) >= WORDPIECE.words:
+        if len(self._cache) >= limits.WORDS:
             self._cache.clear()
         self._cache[word] = found
         return found
@@ -132,22 +130,22 @@ class _Characters(dict[int, str]):
     def __init__(self, table: object) -> None:
         entries = _entries(table, _CHARACTERS, "table of characters")
         images = as_object(entries["images"], "object of images")
-        if len(images) > WORDPIECE.images:
-            raise UnsoundError(f"there are more than {WORDPIECE.images} images")
+        if len(images) > limits.IMAGES:
+            raise UnsoundError(f"there are more than {limits.IMAGES} images")
         super().__init__({
             ord(as_string(character, "a character", 1, 1)): as_string(
-                image, "an image", 0, WORDPIECE.image
+                image, "an image", 0, limits.IMAGE
             )
             for character, image in images.items()
         })  # fmt: skip
         if not isinstance(entries["hangul"], bool):
             raise UnsoundError("hangul must be true or false")
         self._letters = entries["hangul"]
-        fault = f"the ranges of characters are not a list of at most {WORDPIECE.ranges}"
+        fault = f"the ranges of characters are not a list of at most {limits.RANGES}"
         self._ranges = sorted(
             (*_range(each), form)
             for kind, form in _FORMS.items()
-            for each in as_list(entries[kind], fault, WORDPIECE.ranges)
+            for each in as_list(entries[kind], fault, limits.RANGES)
         )
         self._starts = [first for first, _, _ in self._ranges]
 
@@ -160,7 +158,7 @@ class _Characters(dict[int, str]):
         elif self._letters and code in _HANGUL:
             # The same under every version: it is an arithmetic of the standard.
             image = unicodedata.normalize("NFD", image)
-        if len(self) < WORDPIECE.characters:
+        if len(self) < limits.CHARACTERS:
             self[code] = image
         return image
 
@@ -168,10 +166,10 @@ class _Characters(dict[int, str]):
 def _added(tokens: object, count: int) -> tuple[dict[str, int], dict[str, int]]:
     """Return the ids of added tokens that are found before the normalization, and after it."""
     found: tuple[dict[str, int], dict[str, int]] = {}, {}
-    fault = f"the added tokens are not a list of at most {WORDPIECE.added}"
-    for each in as_list(tokens, fault, WORDPIECE.added):
+    fault = f"the added tokens are not a list of at most {limits.STATIC_ADDED}"
+    for each in as_list(tokens, fault, limits.STATIC_ADDED):
         entry = _entries(each, _ADDED, "added token")
-        token = as_string(entry["token"], "an added token", 1, WORDPIECE.content)
+        token = as_string(entry["token"], "an added token", 1, limits.STATIC_CONTENT)
         late = entry["normalized"]
         if not isinstance(late, bool) or token in found[late]:
             raise UnsoundError(

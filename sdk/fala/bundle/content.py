@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.audit.limits import WORDPIECE
+from fala.audit import limits
 from fala.audit.model import check_onnx
 from fala.backbones import StaticEmbeddings, WordVectors
 from fala.backbones.adapter import MAX_BOTTLENECK, AdapterWeights
@@ -125,8 +125,10 @@ def read_table(manifest: Manifest, read: Read) -> WordVectors | StaticEmbeddings
     if manifest.kind == layout.WORD_VECTORS:
         return WordVectors(vocabulary, *arrays)
     data = read(layout.STATIC_SETTINGS)
-    if len(data) > WORDPIECE.bytes:
-        raise BundleFormatError(f"{layout.STATIC_SETTINGS} has more than {WORDPIECE.bytes} bytes")
+    if len(data) > limits.STATIC_BYTES:
+        raise BundleFormatError(
+            f"{layout.STATIC_SETTINGS} has more than {limits.STATIC_BYTES} bytes"
+        )
     settings = read_json(data, layout.STATIC_SETTINGS)
     return StaticEmbeddings(vocabulary, settings, *arrays, max_length=manifest.max_length)
 

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from bundles import onnx_model
 from changed_wires import field
-from fala.audit.limits import GRAPH
+from fala.audit import limits
 from fala.audit.model import audit_model
 from fala.audit.operators import OPERATORS
 from fala.base.errors import BundleFormatError
@@ -114,7 +114,7 @@ def test_a_branch_may_use_sizes_from_around_it():
         audit(nodes)
 
 
-UNBOUND, TOO_LARGE = "its memory has no bound", f"a tensor of more than {GRAPH.elements} numbers"
+UNBOUND, TOO_LARGE = "its memory has no bound", f"a tensor of more than {limits.ELEMENTS} numbers"
 BY_WORDS = node("ReduceMax", ["input_ids"], "most", keepdims=0)
 
 

@@ -14,7 +14,7 @@ from bundles import (
     write_static_release,
 )
 from fala import Bundle, BundleFormatError, Pair
-from fala.audit.limits import WORDPIECE
+from fala.audit import limits
 from fala.backbones import StaticEmbeddings
 from fala.bundle import format as layout
 
@@ -95,7 +95,7 @@ ADDED = {"token": "x", "id": 1, "normalized": False}
         (tokenizer(prefix="#" * 65), "a prefix is not a text"),
         (tokenizer(longest_word=0), "longest_word is not a whole number from 1 to 256"),
         (tokenizer(added={}), "not a list"),
-        (tokenizer(added=[ADDED] * (WORDPIECE.added + 1)), "not a list"),
+        (tokenizer(added=[ADDED] * (limits.STATIC_ADDED + 1)), "not a list"),
         (tokenizer(added=[ADDED, ADDED]), "listed twice"),
         (tokenizer(added=[{**ADDED, "token": ""}]), "an added token is not a text"),
         (tokenizer(added=[{**ADDED, "id": len(TOKENS)}]), "the id of an added token"),
@@ -107,7 +107,7 @@ ADDED = {"token": "x", "id": 1, "normalized": False}
         (table(spaces=[[1]]), "a range of characters"),
         (table(apart=[[2, 1]]), "the last code point"),
         (table(apart=[[0, 1 << 21]]), "the last code point"),
-        (table(apart=[[0, 1]] * (WORDPIECE.ranges + 1)), "not a list"),
+        (table(apart=[[0, 1]] * (limits.RANGES + 1)), "not a list"),
         (table(images=[]), "images is not an object"),
         (table(images={"ab": "c"}), "a character is not"),
         (table(images={"a": 1}), "an image is not a text"),
