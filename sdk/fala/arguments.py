@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import index
 from typing import Any, SupportsIndex, TypeVar, cast, get_args
 
-from fala.backbones.external import Functions, OwnEncoder, default_name
+from fala.backbones.external import ExternalEncoder, Functions, default_name
 from fala.base.errors import (
     BudgetError,
     BundleError,
@@ -466,7 +466,7 @@ def check_source(
     encoder: Functions | None,
     dimension: int | None,
     trust: Trust | None,
-) -> OwnEncoder | None:
+) -> ExternalEncoder | None:
     """Return the app's next encoder, after asking it; None if a release is passed instead."""
     if bundle is not None:
         check_of_release(encoder=encoder, dimension=dimension)
@@ -477,7 +477,7 @@ def check_source(
     return check_own_encoder(encoder, dimension)
 
 
-def check_own_encoder(encoder: Functions | None, dimension: int | None) -> OwnEncoder:
+def check_own_encoder(encoder: Functions | None, dimension: int | None) -> ExternalEncoder:
     """Return the encoder of an app without a vendor, asked once unless its dimension is given.
 
     Args:
@@ -513,10 +513,10 @@ def check_own_encoder(encoder: Functions | None, dimension: int | None) -> OwnEn
                 "pass encoder=, a function that takes a list of texts and returns their "
                 "embeddings; or dimension=, the length of your fala.Item vectors"
             )
-        return OwnEncoder.asked(encoder, name)
+        return ExternalEncoder.asked(encoder, name)
     length = None if isinstance(dimension, bool) else integer_of(dimension)
     if length is None or not 1 <= length <= MAX_DIMENSION:
         raise DataError(
             f"dimension must be a whole number from 1 to {MAX_DIMENSION}, not {shown(dimension)}"
         )
-    return OwnEncoder(name or default_name(encoder, length), length, encoder)
+    return ExternalEncoder(name or default_name(encoder, length), length, encoder)

@@ -106,124 +106,26 @@ class Encoders:
             self._functions = {**self._functions, name: function}
 
 
+# Compared by identity: arrays have no hash.
+@dataclass(frozen=True, eq=False)
 class ExternalEncoder:
     """A backbone that is the app's own encoder.
 
-    Args:
-        name: The encoder's name, with its version.
-        dimension: Length of an embedding.
-        function: The app's function; None for the vectors of items only.
-    """
-
-    is_transformer = True
-
-    def __init__(self, name: str, dimension: int, function: EncoderFunction | None) -> None:
-        self._name, self._dimension, self._function = name, dimension, function
-
-    @property
-    def dimension(self) -> int:
-        """Length of an embedding."""
-        return self._dimension
-
-    @property
-    def has_function(self) -> bool:
-        """Whether the app has passed its function."""
-        return self._function is not None
-
-    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Embed inputs: an item by its vector, other inputs by the app's function.
-
-        Args:
-            texts: n texts, keys or items.
-
-        Returns:
-            The embeddings, shape (n, dimension).
-
-        Raises:
-            DataError: An input is not a text, or an item's vector has another length.
-            EncoderError: The app passed no function, or the function raises or does not return n
-                embeddings.
-            UsageError: The function uses a device that asks it again.
-        """
-        inputs = check_texts(texts)
-        embeddings = np.empty((len(inputs), self._dimension), np.float32)
-        missing: list[int] = []
-        for position, item in enumerate(inputs):
-            if isinstance(item, Item) and item.encoder in {None, self._name}:
-                item.check(self._dimension)
-                embeddings[position] = item.vector
-            else:
-                missing.append(position)
-        if missing:
-            embeddings[missing] = self._ask([str(inputs[position]) for position in missing])
-        return embeddings
-
-    def check(self, inputs: Sequence[str], expected: NDArray[np.float32]) -> None:
-        """Compare the app's function with the embeddings of a release's probes, once per process.
-
-        Args:
-            inputs: n inputs; without any, the function is not called.
-            expected: Their embeddings, (n, dimension).
-
-        Raises:
-            EncoderError: The function is another encoder.
-        """
-        if self._function is None or not inputs:
-            return
-        owner = getattr(self._function, "__self__", self._function)
-        method = getattr(self._function, "__qualname__", "")
-        mark = method, sha256(repr(inputs).encode() + expected.tobytes()).digest()
-        with suppress(TypeError):  # an object without weak references is asked again
-            if mark in _passed.setdefault(owner, set()):
-                return
-        computed = _embedded(self._function, self._name, list(inputs)).astype(np.float64)
-        if computed.shape[1] != self._dimension:
-            raise EncoderError(
-                f"this encoder is not {self._name}, which the release was made for: its embeddings "
-                f"have {counted(computed.shape[1], 'dimension')}, not {self._dimension}. {_OTHER}"
-            )
-        lengths = np.linalg.norm(computed, axis=1), np.linalg.norm(expected, axis=1)
-        products = (computed * expected).sum(axis=1)
-        cosine = float(np.mean(products / np.maximum(lengths[0] * lengths[1], 1e-12)))
-        ratio = float(lengths[0].sum() / max(lengths[1].sum(), 1e-12))
-        if cosine < MIN_COSINE or abs(ratio - 1) > LENGTHS:
-            raise EncoderError(
-                f"this encoder is not {self._name}, which the release was made for: mean cosine "
-                f"{cosine:.2f} on {counted(len(inputs), 'probe')}, and embeddings {ratio:.2f} "
-                f"times as long. {_OTHER}"
-            )
-        with suppress(TypeError):
-            _passed[owner].add(mark)
-
-    def _ask(self, inputs: list[str]) -> NDArray[np.float32]:
-        """Return the embeddings by the app's function, checked."""
-        if self._function is None:
-            raise EncoderError(
-                f"texts and keys are embedded by the app's own encoder {self._name}: "
-                f"pass its function as encoder=, or as encoder={{{self._name!r}: function}}, to "
-                "Device.create or Device.open; or pass fala.Item objects"
-            )
-        return _embedded(self._function, self._name, inputs, self._dimension)
-
-
-@dataclass(frozen=True, eq=False)
-class OwnEncoder:
-    """The encoder of an app without a vendor, asked once.
-
     Attributes:
-        name: The name that tells the encoder from others.
+        name: The name that tells the encoder from others, with its version.
         dimension: The length of an embedding.
         function: The app's function; None for the vectors of items only.
-        probes: The encoder's embeddings, (d,), by text; without any, it is recognized by its name
-            alone.
-        texts: Whether its inputs are texts.
+        probes: The embeddings, (d,), of the texts that the function was asked for.
+        texts: Whether its inputs are known to be texts.
     """
 
     name: str
     dimension: int
-    function: EncoderFunction | None = None
+    function: EncoderFunction | None
     probes: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
     texts: bool = False
+
+    is_transformer = True
 
     @property
     def functions(self) -> dict[str, EncoderFunction] | None:
@@ -231,7 +133,7 @@ class OwnEncoder:
         return None if self.function is None else {self.name: self.function}
 
     @classmethod
-    def asked(cls, function: EncoderFunction, name: str | None) -> OwnEncoder:
+    def asked(cls, function: EncoderFunction, name: str | None) -> ExternalEncoder:
         """Ask an app's function for its dimension, twice, because equal texts must be equal.
 
         Args:
@@ -266,6 +168,78 @@ class OwnEncoder:
         dimension = first.shape[1]
         called = name or default_name(function, dimension)
         return cls(called, dimension, function, probes, texts=True)
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Embed inputs: an item by its vector, other inputs by the app's function.
+
+        Args:
+            texts: n texts, keys or items.
+
+        Returns:
+            The embeddings, shape (n, dimension).
+
+        Raises:
+            DataError: An input is not a text, or an item's vector has another length.
+            EncoderError: The app passed no function, or the function raises or does not return n
+                embeddings.
+            UsageError: The function uses a device that asks it again.
+        """
+        inputs = check_texts(texts)
+        embeddings = np.empty((len(inputs), self.dimension), np.float32)
+        missing: list[int] = []
+        for position, item in enumerate(inputs):
+            if isinstance(item, Item) and item.encoder in {None, self.name}:
+                item.check(self.dimension)
+                embeddings[position] = item.vector
+            else:
+                missing.append(position)
+        if missing:
+            if self.function is None:
+                raise EncoderError(
+                    f"texts and keys are embedded by the app's own encoder {self.name}: "
+                    f"pass its function as encoder=, or as encoder={{{self.name!r}: function}}, to "
+                    "Device.create or Device.open; or pass fala.Item objects"
+                )
+            asked = [str(inputs[position]) for position in missing]
+            embeddings[missing] = _embedded(self.function, self.name, asked, self.dimension)
+        return embeddings
+
+    def check(self, inputs: Sequence[str], expected: NDArray[np.float32]) -> None:
+        """Compare the app's function with the embeddings of a release's probes, once per process.
+
+        Args:
+            inputs: n inputs; without any, the function is not called.
+            expected: Their embeddings, (n, dimension).
+
+        Raises:
+            EncoderError: The function is another encoder.
+        """
+        if self.function is None or not inputs:
+            return
+        owner = getattr(self.function, "__self__", self.function)
+        method = getattr(self.function, "__qualname__", "")
+        mark = method, sha256(repr(inputs).encode() + expected.tobytes()).digest()
+        with suppress(TypeError):  # an object without weak references is asked again
+            if mark in _passed.setdefault(owner, set()):
+                return
+        computed = _embedded(self.function, self.name, list(inputs)).astype(np.float64)
+        if computed.shape[1] != self.dimension:
+            raise EncoderError(
+                f"this encoder is not {self.name}, which the release was made for: its embeddings "
+                f"have {counted(computed.shape[1], 'dimension')}, not {self.dimension}. {_OTHER}"
+            )
+        lengths = np.linalg.norm(computed, axis=1), np.linalg.norm(expected, axis=1)
+        products = (computed * expected).sum(axis=1)
+        cosine = float(np.mean(products / np.maximum(lengths[0] * lengths[1], 1e-12)))
+        ratio = float(lengths[0].sum() / max(lengths[1].sum(), 1e-12))
+        if cosine < MIN_COSINE or abs(ratio - 1) > LENGTHS:
+            raise EncoderError(
+                f"this encoder is not {self.name}, which the release was made for: mean cosine "
+                f"{cosine:.2f} on {counted(len(inputs), 'probe')}, and embeddings {ratio:.2f} "
+                f"times as long. {_OTHER}"
+            )
+        with suppress(TypeError):
+            _passed[owner].add(mark)
 
 
 def default_name(function: EncoderFunction | None, dimension: int) -> str:

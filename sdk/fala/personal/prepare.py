@@ -288,7 +288,7 @@ def check(carried: Carried, run: Run) -> int:
         if isinstance(backbone, ExternalEncoder):
             # The vendor's probes have passed. Without a function, the app's encoder cannot encode
             # texts.
-            cannot_encode = not backbone.has_function and run.budget.forward_passes == 0
+            cannot_encode = backbone.function is None and run.budget.forward_passes == 0
             if cannot_encode or not texts:
                 return 0
         encode = release.backbone.encode

@@ -241,7 +241,7 @@ def _check_learned(first: Carried) -> None:
     release, model = first.release, first.model
     learned = first.before.active.decision == "personal"
     backbone = release.backbone.load() if learned and release.own and model.fit is None else None
-    if isinstance(backbone, ExternalEncoder) and backbone.has_function:
+    if isinstance(backbone, ExternalEncoder) and backbone.function is not None:
         examples = counted(len(model.rows.pending), "example")
         raise BudgetError(
             f"{release.name} would know nothing of the {examples} of this device: "

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fala.backbones.external import ExternalEncoder, OwnEncoder
+from fala.backbones.external import ExternalEncoder
 from fala.base.errors import DataError, EncoderError, UsageError, counted
 from fala.base.files import temporary_folder
 from fala.bundle.reading import Bundle
@@ -56,7 +56,7 @@ class OwnRelease:
         ngrams: Whether n-grams count as well, if the examples are texts and the labels are few.
     """
 
-    encoder: OwnEncoder
+    encoder: ExternalEncoder
     task: str
     labels: tuple[HeadLabel, ...]
     link: Link
@@ -95,7 +95,7 @@ class OwnRelease:
             yield path
 
 
-def on_encoder(task: Task, encoder: OwnEncoder, *, named: bool) -> OwnRelease:
+def on_encoder(task: Task, encoder: ExternalEncoder, *, named: bool) -> OwnRelease:
     """Return a release with a device's labels on another encoder, which the folder then uses.
 
     Args:
@@ -159,13 +159,13 @@ def with_labels(task: Task, labels: Sequence[HeadLabel]) -> OwnRelease | None:
     bundle = release.bundle
     probes = dict(zip(*bundle.probes, strict=True))
     texts = head.lexical is not None
-    encoder = OwnEncoder(
-        bundle.manifest.name, bundle.manifest.dimension, probes=probes, texts=texts
+    encoder = ExternalEncoder(
+        bundle.manifest.name, bundle.manifest.dimension, None, probes=probes, texts=texts
     )
     return OwnRelease(encoder, head.task, (*head.labels, *added), head.link)
 
 
-def _check_same(bundle: Bundle, encoder: OwnEncoder, *, named: bool) -> None:
+def _check_same(bundle: Bundle, encoder: ExternalEncoder, *, named: bool) -> None:
     """Check that an encoder is the one of its name that a release was made for.
 
     Raises:
@@ -182,7 +182,7 @@ def _check_same(bundle: Bundle, encoder: OwnEncoder, *, named: bool) -> None:
     inputs, expected = bundle.probes
     if inputs and encoder.function is not None:
         try:
-            ExternalEncoder(name, dimension, encoder.function).check(inputs, expected)
+            encoder.check(inputs, expected)
         except EncoderError as error:
             raise DataError(
                 f"this device already has another encoder of the name {name!r}; {advice}"
