@@ -8,6 +8,7 @@ import re
 import sys
 import zipfile
 import zlib
+from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -178,6 +179,7 @@ class Lines(Iterator[str]):
 
     def __init__(self, name: str, stream: io.BufferedReader) -> None:
         self.number, self.bad = 0, None
+        self._ahead: deque[tuple[str, RowError | None]] = deque()  # See look_ahead.
         start = stream.peek(1)
         check_text(name, start + _members(stream, start))
         encoding = _mark(start)
@@ -193,33 +195,53 @@ class Lines(Iterator[str]):
         Raises:
             RowError: The line is longer than ``LONGEST_LINE``, or is not valid UTF-16.
         """
+        if not self._ahead and not self._read():
+            raise StopIteration
+        line, wrong = self._ahead.popleft()
+        self.number += 1
+        self.bad = self.bad or wrong
+        return line
+
+    def look_ahead(self, most: int) -> tuple[list[str], bool]:
+        """Return the next lines without moving on, and whether no other lines follow.
+
+        Args:
+            most: Number of characters after which no further line is read.
+
+        Raises:
+            RowError: A line is too long, or is not valid UTF-16.
+        """
+        length = 0
+        while is_more := self._read():
+            length += len(self._ahead[-1][0])
+            if length > most:
+                break
+        return [line for line, _ in self._ahead], not is_more
+
+    def _read(self) -> bool:
+        """Read one more line ahead; return whether there was one."""
+        number = self.number + len(self._ahead) + 1
         try:
             line = self._text.readline(LONGEST_LINE)
         except UnicodeDecodeError as error:
             raise RowError(
-                self.number + 1,
-                f"is not valid {error.encoding.upper()}, or is truncated; {_AS_UTF_8}",
+                number, f"is not valid {error.encoding.upper()}, or is truncated; {_AS_UTF_8}"
             ) from error
-        if not line:
-            raise StopIteration
-        self.number += 1
         if len(line) == LONGEST_LINE:
-            raise RowError(
-                self.number, "is longer than 16 million characters; write one row a line"
-            )
+            raise RowError(number, "is longer than 16 million characters; write one row a line")
+        reason = ""
         if not line.isascii() and (wrong := _UNDECODED.search(line)):
             position = len(line[: wrong.start()].encode()) + 1
-            self._reject(
+            reason = (
                 f"byte {position} is not UTF-8; the file may have a Windows encoding; {_AS_UTF_8}"
             )
             line = _UNDECODED.sub("\ufffd", line)
-        if "\0" in line:
-            self._reject("has a NUL byte, so the file is damaged or is not a text")
-        return line
+        elif "\0" in line:
+            reason = "has a NUL byte, so the file is damaged or is not a text"
+        if line:
+            self._ahead.append((line, RowError(number, reason) if reason else None))
+        return bool(line)
 
     def close(self) -> None:
         """Leave the underlying stream of bytes open."""
         self._text.detach()
-
-    def _reject(self, reason: str) -> None:
-        self.bad = self.bad or RowError(self.number, reason)

@@ -146,29 +146,25 @@ def _table(
         raise RowError(start, f"is not a valid header of a table: {error}") from error
     if lines.bad is not None:
         raise lines.bad
-    rest: Lines | _Kept = lines
-    quoting = True
-    if separator == "\t":
-        rest = _Kept(lines)
-        quoting = rest.quoted(len(header))
+    quoted = separator != "\t" or _are_quoted(*lines.look_ahead(_LOOKED_AT), len(header))
     reader = csv.reader(
-        rest, delimiter=separator, strict=True,
-        quoting=csv.QUOTE_MINIMAL if quoting else csv.QUOTE_NONE,
+        lines, delimiter=separator, strict=True,
+        quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE,
     )  # fmt: skip
 
     def records() -> Iterator[Record]:
         while True:
-            line, lost = rest.number + 1, range(0)
+            line, lost = lines.number + 1, range(0)
             try:
                 cells = next(reader, None)
             except csv.Error as error:
                 wrong = RowError(line, f"is not a valid row of a table: {error}")
                 if "end of data" in str(error):  # An open quotation has swallowed all other rows.
                     raise wrong from error
-                cells, rest.bad = [], rest.bad or wrong
-                lost = range(line, rest.number + 1)  # A quotation may have swallowed whole rows.
-            if rest.bad is not None:
-                (bad, rest.bad) = (rest.bad, None)
+                cells, lines.bad = [], lines.bad or wrong
+                lost = range(line, lines.number + 1)  # A quotation may have swallowed whole rows.
+            if lines.bad is not None:
+                (bad, lines.bad) = (lines.bad, None)
                 yield bad.line, bad
                 for number in lost:
                     if number != bad.line:
@@ -184,71 +180,37 @@ def _table(
     return FileForm(header, records(), comma=separator != ",", cells=True)
 
 
-class _Kept(Iterator[str]):
-    """The lines of a tab-separated table, the first of which are read before its rows.
+def _are_quoted(lines: Sequence[str], is_whole: bool, width: int) -> bool:
+    """Return whether quotes enclose cells; otherwise they belong to the texts.
+
+    Quotes enclose cells if each closes within its cell. If one does not, a cell may have a tab or a
+    line end in quotes. Then as many lines are not rows by themselves, but are rows with quotes.
 
     Args:
-        lines: The lines after the header.
-
-    Attributes:
-        number: Number of the last line, counted as by ``Lines``.
-        bad: An error for the first bad line, as in ``Lines``.
+        lines: The first lines after the header of a tab-separated table.
+        is_whole: Whether they are all lines.
+        width: The number of columns.
     """
-
-    def __init__(self, lines: Lines) -> None:
-        self.number, self.bad = lines.number, None
-        self._lines: list[str] = []
-        self._bad: dict[int, RowError] = {}
-        self._rest, length = lines, 0
-        for line in lines:
-            self._lines.append(line)
-            if lines.bad is not None:
-                self._bad[lines.number], lines.bad = lines.bad, None
-            if (length := length + len(line)) > _LOOKED_AT:
+    if all(_CLOSED.fullmatch(line) for line in lines if '"' in line):
+        return True
+    filled = [line for line in lines if line.strip()]
+    plain_good = sum(line.count("\t") == width - 1 for line in filled)
+    good, bad = 0, 0
+    reader = csv.reader(lines, delimiter="\t", strict=True)
+    while True:
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            if "end of data" in str(error):
+                if is_whole:
+                    return False
                 break
-        self._is_whole = length <= _LOOKED_AT
-        self._next = chain(self._lines, lines)
-
-    number: int
-    bad: RowError | None
-
-    def __next__(self) -> str:
-        line = next(self._next)
-        self.number += 1
-        wrong, self._rest.bad = self._rest.bad or self._bad.get(self.number), None
-        self.bad = self.bad or wrong
-        return line
-
-    def quoted(self, width: int) -> bool:
-        """Return whether quotes enclose cells; otherwise they belong to the texts.
-
-        Quotes enclose cells if each closes within its cell. If one does not, a cell may have a tab
-        or a line end in quotes. Then as many lines are not rows by themselves, but are rows with
-        quotes.
-
-        Args:
-            width: The number of columns.
-        """
-        if all(_CLOSED.fullmatch(line) for line in self._lines if '"' in line):
-            return True
-        filled = [line for line in self._lines if line.strip()]
-        plain_good = sum(line.count("\t") == width - 1 for line in filled)
-        good, bad = 0, 0
-        reader = csv.reader(self._lines, delimiter="\t", strict=True)
-        while True:
-            try:
-                cells = next(reader, None)
-            except csv.Error as error:
-                if "end of data" in str(error):
-                    if self._is_whole:
-                        return False
-                    break
-                cells = [""] * (width + 1)
-            if cells is None:
-                break
-            good += len(cells) == width
-            bad += len(cells) not in {0, width}
-        return good >= plain_good and bad < len(filled) - plain_good
+            cells = [""] * (width + 1)
+        if cells is None:
+            break
+        good += len(cells) == width
+        bad += len(cells) not in {0, width}
+    return good >= plain_good and bad < len(filled) - plain_good
 
 
 def separator_of(header: str, default: str, expected: Collection[str]) -> str:
