@@ -199,7 +199,7 @@ def _walk(options: WalkOptions, as_json: bool) -> None:
                 err=True,
             )
     with temporary_folder() as folder:
-        old, new = prepare_sides(old_bundle, new_bundle, rows, users, folder, progress)
+        old, new = prepare_sides(old_bundle, new_bundle, rows, users, folder)
         if not as_json:
             click.echo(tables.heading(old, new, rows, len(users), options.limits, left_out))
         results: list[dict[str, Any]] = []

@@ -16,12 +16,12 @@ import numpy as np
 from fala.base.errors import DataError, counted
 from fala.base.examples import unique_texts
 from fala.bundle.reading import Bundle
+from fala.cli import progress
 from fala.model.heads import Head, Vectors
 from fala_export.bundle.writing import add_bridge, write_again, write_release
 from fala_export.fit.annotators import learn_scales
 from fala_export.fit.bridge import fit_bridge
 from fala_export.fit.heads import HeadTrainingSet, fit_joint_head, kind_of
-from fala_export.fit.left_out import Show
 from fala_export.people.draw import few_annotators, rows_of_head
 from fala_export.people.interval import interval
 from fala_export.people.simulate import Side, fits
@@ -32,12 +32,7 @@ CHUNK = 256
 
 
 def prepare_sides(
-    old: Bundle,
-    new: Bundle,
-    rows: Rows,
-    users: Sequence[str],
-    folder: Path,
-    show: Show,
+    old: Bundle, new: Bundle, rows: Rows, users: Sequence[str], folder: Path
 ) -> tuple[Side, Side]:
     """Make two releases from two bundles, with a bridge from the old one in the new one.
 
@@ -52,7 +47,6 @@ def prepare_sides(
         rows: The data.
         users: The simulated users.
         folder: Folder for a release that is not one of the two files.
-        show: Function that shows progress.
 
     Raises:
         FalaError: A bundle or the rows cannot be used.
@@ -62,7 +56,7 @@ def prepare_sides(
     fitted = rows_of_head(rows.public)
     public = [] if has_bridge or same_backbone else fitted.texts()
     before, after = (
-        _side(bundle, rows, fitted, users, public, folder / name, show)
+        _side(bundle, rows, fitted, users, public, folder / name)
         for bundle, name in ((old, "old.fala"), (new, "new.fala"))
     )
     if has_bridge:
@@ -90,7 +84,6 @@ def _side(
     users: Sequence[str],
     public: Sequence[str],
     release: Path,
-    show: Show,
 ) -> Side:
     """Encode the needed texts, and write a release with a fitted head if the bundle has none."""
     name, head = bundle.manifest.title, bundle.head()
@@ -99,7 +92,7 @@ def _side(
     texts = list(dict.fromkeys([*public, *([] if has_head else fitted.texts()), *tests]))
     backbone = bundle.backbone()
     embeddings: dict[str, Vectors] = {}
-    with show(f"{name}: texts", len(texts)) as bar:
+    with progress(f"{name}: texts", len(texts)) as bar:
         for start in range(0, len(texts), CHUNK):
             chunk = texts[start : start + CHUNK]
             embeddings.update(zip(chunk, backbone.encode(chunk), strict=True))
@@ -115,19 +108,17 @@ def _side(
     # The penalties are also used for the heads that leave documents out.
     details = {"head": f"fitted on {rows.source}", "training": {"words": joint.details()}}
     write_release(release, bundle, head, details)
-    scales = _add_scales(release, head, fitted, embeddings, show)
+    scales = _add_scales(release, head, fitted, embeddings)
     return Side(name, release, head, embeddings, has_head=False, scales=scales)
 
 
-def _add_scales(
-    release: Path, head: Head, rows: Rows, embeddings: Mapping[str, Vectors], show: Show
-) -> str:
+def _add_scales(release: Path, head: Head, rows: Rows, embeddings: Mapping[str, Vectors]) -> str:
     """Learn prior variances, and write the release again with them; return a description."""
     if reason := few_annotators(rows):
         return f"the defaults, because {reason}"
     bundle = Bundle.open(release)
     try:
-        scales, origin = learn_scales(bundle, head, rows, lambda _: embeddings, show)
+        scales, origin = learn_scales(bundle, head, rows, lambda _: embeddings)
     except DataError as error:
         return f"the defaults, because {error}"
     if origin is None:

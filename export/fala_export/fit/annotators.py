@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from fala.base.threads import one_blas_thread
 from fala.bundle.reading import Bundle
+from fala.cli import progress
 from fala.model.heads import Head, Vectors
 from fala_export.base.errors import RowError
 from fala_export.fit import scales
-from fala_export.fit.left_out import Show, held_out_logits
+from fala_export.fit.left_out import held_out_logits
 from fala_export.people.draw import LEAST_ANNOTATORS, annotators_of, evenly, rows_of_head
 from fala_export.recipe.record import TrainingRecord
 from fala_export.rows.table import Rows, coded
@@ -69,7 +70,6 @@ def learn_scales(
     head: Head,
     rows: Rows,
     embeddings_of: Callable[[list[str]], Mapping[str, Vectors]],
-    show: Show,
 ) -> tuple[list[dict[str, Any]] | None, dict[str, int] | None]:
     """Draw annotators and choose the scales with the least loss on them, by number of labels.
 
@@ -78,7 +78,6 @@ def learn_scales(
         head: The release's head.
         rows: Public rows.
         embeddings_of: A function that embeds the drawn rows' texts.
-        show: A function that shows progress.
 
     Returns:
         The table and its details, as ``choose_table`` returns them.
@@ -89,7 +88,7 @@ def learn_scales(
     """
     rows, drawn, available = annotated(bundle, head, rows)
     embeddings = embeddings_of(rows.texts())
-    logits, held_out = held_out_logits(bundle, head, rows, embeddings, show)
+    logits, held_out = held_out_logits(bundle, head, rows, embeddings)
     used = rows.take(drawn)
     # Many annotators label the same examples, so their inputs are computed once.
     (*examples, _), positions = coded(used.examples)
@@ -103,18 +102,17 @@ def learn_scales(
         [str(name) for name in used.user_names],
         held_out[drawn],
     )
-    return choose_table(annotators, available, show)
+    return choose_table(annotators, available)
 
 
 def choose_table(
-    annotators: scales.Annotators, available: int, show: Show
+    annotators: scales.Annotators, available: int
 ) -> tuple[list[dict[str, Any]] | None, dict[str, int] | None]:
     """Choose the scales of the drawn annotators, by number of labels.
 
     Args:
         annotators: The annotators' rows.
         available: Number of annotators from whom they were drawn.
-        show: A function that shows progress.
 
     Returns:
         The table of scales, as in a manifest, and the manifest's details of its origin; None if too
@@ -127,7 +125,7 @@ def choose_table(
             break
         people = max(people, len(sets))
         length = len(sets) * scales.trials(len(sets[0][0].training.blocks) - 1)
-        with show(f"choosing scales for {labels} labels", length) as bar, one_blas_thread():
+        with progress(f"choosing scales for {labels} labels", length) as bar, one_blas_thread():
             table.append(scales.choose_scales(sets, labels, bar.update).to_details())
     if not table:
         return None, None

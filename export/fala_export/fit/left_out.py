@@ -7,10 +7,7 @@ people may have labelled the texts that the user labels, and nobody the texts th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from functools import partial
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +17,7 @@ from fala.base.errors import DataError
 from fala.base.examples import Example, document_of
 from fala.base.products import Floats
 from fala.bundle.reading import Bundle
+from fala.cli import progress
 from fala.model.heads import Head, Vectors
 from fala.model.labels import Label
 from fala_export.fit.heads import HeadTrainingSet, fit_head, joint_problem, kind_of
@@ -28,16 +26,9 @@ from fala_export.people.fold import folds_of
 from fala_export.recipe.record import TrainingRecord
 from fala_export.rows.table import Rows, coded
 
-#: Shows the progress of a step with a name and a length; its value has ``update(n)``.
-Show: TypeAlias = Callable[[str, int], AbstractContextManager[Any]]
-
 
 def held_out_logits(
-    bundle: Bundle,
-    head: Head,
-    rows: Rows,
-    embeddings: Mapping[str, Vectors],
-    show: Show,
+    bundle: Bundle, head: Head, rows: Rows, embeddings: Mapping[str, Vectors]
 ) -> tuple[Floats, NDArray[np.bool_]]:
     """Return logits by heads that know nothing of a row's user, and which rows are held out.
 
@@ -52,7 +43,6 @@ def held_out_logits(
         head: The release's head.
         rows: n rows, each with a user.
         embeddings: The embeddings of the rows' texts.
-        show: A function that shows progress.
 
     Returns:
         The logits, shape (n, C), and whether each row's document is one of its user's fold, (n,).
@@ -75,7 +65,7 @@ def held_out_logits(
     same = len(record.penalties) == len(head.parts) + 1
     fits = _logits_of_parts(
         bundle.backbone(), head, examples, labels, embeddings, parts,
-        record.penalties if same else None, partial(show, "leaving users and documents out"),
+        record.penalties if same else None, "leaving users and documents out",
     )  # fmt: skip
     return np.choose(users[:, None], fits), held_out
 
@@ -87,7 +77,6 @@ def logits_of_left_out(
     labels: Sequence[Label],
     embeddings: Mapping[str, Vectors],
     penalties: Sequence[float] | None,
-    show: Show,
 ) -> Floats:
     """Return logits by heads of the same kind, each fitted to two thirds of the documents.
 
@@ -100,7 +89,6 @@ def logits_of_left_out(
         labels: The labels of the examples.
         embeddings: The embeddings of the examples' texts.
         penalties: The penalties of a head with lexical features; if None, they are chosen again.
-        show: A function that shows progress.
 
     Raises:
         DataError: The rows have only one document, or two thirds of them have only one label.
@@ -110,8 +98,7 @@ def logits_of_left_out(
         raise DataError("leaving documents out needs at least two documents")
     parts = [folds != fold for fold in range(folds.max() + 1)]
     fits = _logits_of_parts(
-        backbone, head, examples, labels, embeddings, parts, penalties,
-        partial(show, "leaving documents out"),
+        backbone, head, examples, labels, embeddings, parts, penalties, "leaving documents out",
     )  # fmt: skip
     return np.choose(folds[:, None], fits)
 
@@ -124,7 +111,7 @@ def _logits_of_parts(
     embeddings: Mapping[str, Vectors],
     parts: Sequence[NDArray[np.bool_]],
     penalties: Sequence[float] | None,
-    show: Callable[[int], AbstractContextManager[Any]],
+    title: str,
 ) -> list[Floats]:
     """Return all rows' logits, (n, C), by heads that are fitted to some of the rows each.
 
@@ -137,7 +124,7 @@ def _logits_of_parts(
         parts: The rows to which each head is fitted, shape (n,).
         penalties: The penalties of a head with lexical features; if None, they are chosen on all
             rows.
-        show: A function that shows the progress of that choice, given the number of its steps.
+        title: The title of that choice's progress bar.
 
     Raises:
         DataError: A head without lexical features would be fitted to one label alone, or the
@@ -148,7 +135,7 @@ def _logits_of_parts(
             _logits_of_plain_head(backbone, head, examples, labels, embeddings, part)
             for part in parts
         ]
-    with show(MOST_STEPS) as bar:
+    with progress(title, MOST_STEPS) as bar:
         public = HeadTrainingSet.of(
             backbone, examples, labels, label_names=head.labels, embeddings=embeddings,
             **kind_of(head.link),

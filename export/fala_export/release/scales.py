@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from fala import Bundle, BundleMismatchError, DataError
-from fala.cli import progress
 from fala.model.heads import Vectors
 from fala_export.bundle.writing import write_again
 from fala_export.embedding import Embedder
@@ -76,7 +75,7 @@ def write_scales(
     def embeddings_of(texts: list[str]) -> Mapping[str, Vectors]:
         return dict(zip(texts, embed(texts, "embedding texts"), strict=True))
 
-    scales, origin = learn_scales(bundle, head, public, embeddings_of, progress)
+    scales, origin = learn_scales(bundle, head, public, embeddings_of)
     before, notes = release.stat().st_size, {"scales": scales, "scales_from": origin}
     write_again(out, bundle, notes)
     return {"bundle": str(out), "bytes_added": out.stat().st_size - before, **notes}

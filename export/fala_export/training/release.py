@@ -9,7 +9,6 @@ from typing import Any
 from fala import Bundle, DataError
 from fala.backbones import Backbone
 from fala.base.examples import MATCHING
-from fala.cli import progress
 from fala.model.heads import Head
 from fala_export.base.errors import ExportError
 from fala_export.base.files import megabytes, writing
@@ -86,9 +85,7 @@ def _cross_fitted(
     examples, labels = [row.example for row in rows], [row.label for row in rows]
     penalties = TrainingRecord.read(words).penalties or None
     try:
-        logits = logits_of_left_out(
-            backbone, head, examples, labels, embeddings, penalties, progress
-        )
+        logits = logits_of_left_out(backbone, head, examples, labels, embeddings, penalties)
     except DataError:  # The rows have only one document, or a fold has only one label.
         return {}
     return {"frozen": measure_logits(head, rows, logits)}

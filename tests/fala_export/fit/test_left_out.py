@@ -5,7 +5,6 @@ import pytest
 
 from bundles import make_head, texts, write_word_vectors
 from fala import Bundle, DataError
-from fala.cli.progress_bars import progress
 from fala.model.losses import cross_entropy
 from fala_export import write_release
 from fala_export.fit.heads import HeadTrainingSet, fit_head, fit_joint_head
@@ -48,7 +47,7 @@ def head_logits(head, documents, embeddings):
 def left_out_logits(backbone, documents, labels, penalties):
     """Return the logits of heads with lexical features, each fitted to two thirds of the texts."""
     embeddings, head = embeddings_of(backbone, documents), make_head(words=True)
-    return logits_of_left_out(backbone, head, documents, labels, embeddings, penalties, progress)
+    return logits_of_left_out(backbone, head, documents, labels, embeddings, penalties)
 
 
 @pytest.fixture
@@ -63,7 +62,7 @@ def logits_of(tmp_path, released, backbone):
             Row(f"user {position % 9}", "public", text, label, 0)
             for position, (text, label) in enumerate(zip(documents, labels, strict=True))
         ]
-        return held_out_logits(Bundle.open(path), head, Rows.of(rows), embeddings, progress)
+        return held_out_logits(Bundle.open(path), head, Rows.of(rows), embeddings)
 
     return give
 

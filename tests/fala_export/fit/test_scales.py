@@ -9,7 +9,6 @@ from threadpoolctl import threadpool_info
 from bundles import make_head, write_word_vector_release
 from export_command import done, failed, works
 from fala import Bundle
-from fala.cli import progress
 from fala.model.heads import Head
 from fala.model.links import LABELS, TAGS, Rating
 from fala.model.scales import Scales
@@ -221,12 +220,12 @@ def test_annotators_are_drawn_before_their_texts_are_embedded(folder, monkeypatc
 def test_the_table_ends_where_too_few_annotators_have_as_many_labels():
     head = make_head(dimension=D)
     inputs, labels, names = people(head, [1.0], count=20, rows=36)
-    table, origin = choose_table(annotators_of(head, (inputs, labels, names)), 20, progress)
+    table, origin = choose_table(annotators_of(head, (inputs, labels, names)), 20)
     assert [(row["labels"], len(row["blocks"])) for row in table] == [(10, 1), (20, 1)]
     assert origin == {"annotators": 20, "of": 20}
     few = slice(18 * 36)
     fewer = annotators_of(head, (inputs[few], labels[few], names[few]))
-    assert choose_table(fewer, 18, progress) == (None, None)
+    assert choose_table(fewer, 18) == (None, None)
 
 
 def test_a_release_gets_scales(folder, monkeypatch):

@@ -10,7 +10,6 @@ import fala
 import fala_export
 from bundles import WORDS, make_head, write_onnx, write_onnx_release, write_word_vectors
 from fala.base.examples import unique_texts
-from fala.cli.progress_bars import progress
 from fala_export.people import simulate as played
 from fala_export.people.score import f1, scores
 from fala_export.rows.data_set import gather_rows
@@ -53,7 +52,7 @@ def folder(tmp_path):
 
 
 def prepare(bundles, rows, folder):
-    return walk.prepare_sides(*bundles, rows, USERS, folder, progress)
+    return walk.prepare_sides(*bundles, rows, USERS, folder)
 
 
 @pytest.fixture(scope="module")
