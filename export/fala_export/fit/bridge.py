@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,26 +46,6 @@ def check_enough(documents: int, dimension: int) -> None:
         )
 
 
-@dataclass(frozen=True)
-class FittedBridge:
-    """A bridge, and how well it predicts held-out documents.
-
-    Attributes:
-        bridge: The bridge, fitted to all documents.
-        strength: Weight of the penalty, in documents of mean variance.
-        explained: Share of the held-out documents' variance that a map fitted to the other
-            documents explains; predicting their mean explains 0.
-        documents: Number of documents.
-        held_out: Number of the documents with which the strength was chosen.
-    """
-
-    bridge: Bridge
-    strength: float
-    explained: float
-    documents: int
-    held_out: int
-
-
 def fit_bridge(source: str, old: Vectors, new: Vectors) -> Bridge:
     """Fit the map from an earlier backbone's embeddings to a new backbone's; see ``learn_bridge``.
 
@@ -85,10 +65,12 @@ def fit_bridge(source: str, old: Vectors, new: Vectors) -> Bridge:
         >>> bridge.matrix.round(2).tolist()
         [[2.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
     """
-    return learn_bridge(source, old, new).bridge
+    return learn_bridge(source, old, new)[0]
 
 
-def learn_bridge(source: str, old: Vectors, new: Vectors, seed: int = 0) -> FittedBridge:
+def learn_bridge(
+    source: str, old: Vectors, new: Vectors, seed: int = 0
+) -> tuple[Bridge, dict[str, Any]]:
     """Fit the map from an earlier backbone's embeddings to a new backbone's, by ridge regression.
 
     At most 10,000 texts, or twice the fewest if that is more, are drawn. A fifth of the drawn texts
@@ -99,6 +81,12 @@ def learn_bridge(source: str, old: Vectors, new: Vectors, seed: int = 0) -> Fitt
         old: The earlier backbone's embeddings, as for ``fit_bridge``.
         new: The new backbone's embeddings, as for ``fit_bridge``.
         seed: Seed with which the texts and the held-out texts are drawn.
+
+    Returns:
+        The bridge, and its details for a manifest: ``strength``, the weight of the penalty, in
+        documents of mean variance; ``explained``, the share of the held-out documents' variance
+        that a map fitted to the others explains, where predicting their mean explains 0; and the
+        numbers of ``documents`` and of ``held_out`` ones.
 
     Raises:
         DataError: There are too few texts for the dimensions, the arrays do not match, a number is
@@ -140,7 +128,12 @@ def learn_bridge(source: str, old: Vectors, new: Vectors, seed: int = 0) -> Fitt
         errors[best].astype(np.float32),
     )
     explained = 1 - float(errors[best].sum() / about_mean)
-    return FittedBridge(bridge, float(_STRENGTHS[best]), explained, len(x), len(held_out))
+    return bridge, {
+        "strength": float(_STRENGTHS[best]),
+        "explained": round(explained, 4),
+        "documents": len(x),
+        "held_out": len(held_out),
+    }
 
 
 def _ridge(

@@ -62,18 +62,11 @@ def build_bridge(
         for age, bundle in (("old", old), ("new", new))
     )
     with progress("learning"):
-        fitted = learn_bridge(old.backbone_digest, vectors, targets, seed)
-    details = {
-        "from": old.manifest.title,
-        "strength": fitted.strength,
-        "explained": round(fitted.explained, 4),
-        "documents": fitted.documents,
-        "of": available,
-        "held_out": fitted.held_out,
-    }
+        bridge, fitted = learn_bridge(old.backbone_digest, vectors, targets, seed)
+    details = {"from": old.manifest.title, **fitted, "of": available}
     before = later.stat().st_size
     with writing(out):
-        manifest = add_bridge(out, new, fitted.bridge, details)
+        manifest = add_bridge(out, new, bridge, details)
     return {
         "bundle": str(out),
         "name": manifest.title,
