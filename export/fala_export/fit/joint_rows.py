@@ -183,7 +183,7 @@ class _ByScipy(SparseRows):
             if len(self) <= FEW:
                 yield part, *self._kept
             else:
-                matrix = sparse_array(_between(self, part))
+                matrix = sparse_array(self.between(part.start, part.stop))
                 yield part, matrix, matrix.T
 
     def times(self, weight: NDArray[np.floating]) -> Floats:
@@ -214,19 +214,12 @@ def sparse_array(rows: SparseRows) -> csr_array:
     return csr_array((values, columns, starts), shape=(len(rows), rows.width))
 
 
-def _between(rows: SparseRows, part: slice) -> SparseRows:
-    """Return a slice of the rows, without a copy of their numbers."""
-    starts = rows.starts[part.start : part.stop + 1]
-    numbers = slice(starts[0], starts[-1])
-    return SparseRows(starts - starts[0], rows.buckets[numbers], rows.values[numbers], rows.width)
-
-
 def _squares(centred: CentredRows) -> Floats:
     """Return the sums of squares of centred rows by column, shape (p,)."""
     rows = centred.rows
     sums = np.zeros(rows.width)
     for part in parts_of(len(rows), FEW):
-        some = _between(rows, part)
+        some = rows.between(part.start, part.stop)
         sums += np.bincount(some.buckets, some.values.astype(np.float64) ** 2, rows.width)
     return np.asarray(np.maximum(sums - len(rows) * centred.centre**2, 0.0))
 
@@ -247,7 +240,7 @@ def frequent(words: SparseRows, documents: NDArray[np.int64]) -> NDArray[np.int6
         words = words.take(first)
     counts = np.zeros(words.width, dtype=np.int64)
     for part in parts_of(len(words), FEW):
-        counts += np.bincount(_between(words, part).buckets, minlength=words.width)
+        counts += np.bincount(words.between(part.start, part.stop).buckets, minlength=words.width)
     order = np.argsort(-counts, kind="stable")
     return order[: np.count_nonzero(counts >= _LEAST_DOCUMENTS)]
 
@@ -260,7 +253,7 @@ def narrowed(words: SparseRows, chosen: NDArray[np.int64]) -> SparseRows:
     numbers = _numbers(words, chosen)
     starts, at = [np.zeros(1, dtype=np.intp)], 0
     for part in parts_of(len(words), FEW):
-        some = _some_columns(_between(words, part), numbers, len(chosen))
+        some = _some_columns(words.between(part.start, part.stop), numbers, len(chosen))
         end = at + len(some.buckets)
         words.buckets[at:end], words.values[at:end] = some.buckets, some.values
         starts.append(some.starts[1:] + at)
