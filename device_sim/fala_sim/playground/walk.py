@@ -21,7 +21,7 @@ from fala.model.heads import Head, Vectors
 from fala_export.bundle.writing import add_bridge, write_again, write_release
 from fala_export.fit.annotators import learn_scales
 from fala_export.fit.bridge import fit_bridge
-from fala_export.fit.heads import HeadTrainingSet, fit_joint_head, kind_of
+from fala_export.fit.heads import HeadTrainingSet, fit_joint_head
 from fala_export.people.draw import few_annotators, rows_of_head
 from fala_export.people.interval import interval
 from fala_export.people.simulate import Side, fits
@@ -102,7 +102,7 @@ def _side(
     labels = [row.label for row in fitted if row.label is not None]
     public_rows = HeadTrainingSet.of(
         backbone, fitted.examples.tolist(), labels, label_names=rows.labels, embeddings=embeddings,
-        **kind_of(rows.link),
+        link=rows.link,
     )  # fmt: skip
     head, joint = fit_joint_head(public_rows)
     # The penalties are also used for the heads that leave documents out.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypedDict, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,19 +48,6 @@ from fala_export.fit.streamed_rows import parts_of
 from fala_export.fit.words import fit_idf
 from fala_export.people.draw import searched
 from fala_export.rows.user_rows import check_count, in_order, rating_of
-
-
-class Kind(TypedDict):
-    """The arguments of ``fit_head`` for the kind of labels."""
-
-    rating: tuple[float, float] | None
-    exclusive: bool
-
-
-def kind_of(link: Link) -> Kind:
-    """Return the arguments of ``fit_head`` for the labels of a link."""
-    rating = (link.low, link.high) if link.kind == "rating" else None
-    return {"rating": rating, "exclusive": link.kind != "tags"}
 
 
 def fit_head(
@@ -118,13 +105,13 @@ def fit_head(
         >>> fala_export.fit_head(vectors, ["fine", "fine", "rude", "rude"])
         <Head: classification, fine, rude, 2 dimensions>
     """
+    link = _link_of(rating, exclusive)
     if isinstance(backbone, np.ndarray):
         if labels is not None:
             raise DataError("to fit a head to vectors, call fit_head(vectors, labels)")
         rows = HeadTrainingSet.of_vectors(
-            backbone, cast("Iterable[Label]", examples), label_names=label_names, rating=rating,
-            exclusive=exclusive,
-        )  # fmt: skip
+            backbone, cast("Iterable[Label]", examples), label_names=label_names, link=link
+        )
         return fit_plain_head(rows)
     if labels is None:
         raise DataError(
@@ -134,7 +121,7 @@ def fit_head(
     lexical = check_flag(lexical, "lexical")
     rows = HeadTrainingSet.of(
         backbone, cast("Iterable[Example]", examples), labels, label_names=label_names,
-        embeddings=embeddings, rating=rating, exclusive=exclusive,
+        embeddings=embeddings, link=link,
     )  # fmt: skip
     return fit_joint_head(rows)[0] if lexical else fit_plain_head(rows)
 
@@ -145,29 +132,19 @@ def fit_plain_head(rows: HeadTrainingSet) -> Head:
     return rows.head(theta, bias, loss)
 
 
-@dataclass(frozen=True, eq=False)
-class _Numbers:
-    """The scaling of a rating's numbers to mean 0 and standard deviation 1.
-
-    Attributes:
-        low: Lower end of the range.
-        high: Upper end of the range.
-        mean: Mean of all rows.
-        deviation: Standard deviation of all rows.
-        within: Variance of the rows around the mean of their example, in scaled units.
-    """
-
-    low: float
-    high: float
-    mean: float
-    deviation: float
-    within: float
-
-    def link(self, loss: float | None) -> Rating:
-        """Return the link of a head with a mean loss on left-out documents; None without one."""
-        square = 1.0 if loss is None else 2 * loss + self.within
-        least = 2 * LEAST_NOISE * (self.high - self.low)
-        return Rating(self.low, self.high, max(self.deviation * math.sqrt(square), least))
+def _link_of(rating: tuple[float, float] | None, exclusive: bool) -> Link:
+    """Return the link that the arguments of ``fit_head`` mean."""
+    exclusive = check_flag(exclusive, "exclusive")
+    if rating is None:
+        return LABELS if exclusive else TAGS
+    if not exclusive:
+        raise DataError(
+            "labels must be ratings or tags, not both; pass either rating or exclusive=False"
+        )
+    ends = listed(rating, "rating")
+    if len(ends) != 2:
+        raise DataError("rating must be the least and the largest number, such as (1, 5)")
+    return rating_of(*ends)
 
 
 #: The link with which scaled numbers are fitted.
@@ -183,13 +160,14 @@ class HeadTrainingSet:
         names: The labels, in the head's order.
         examples: m distinct examples.
         positions: The position of each row's example, shape (n,).
-        shares: Class shares, tags' shares, or a rating's numbers in the units of ``numbers``, shape
-            (m, C).
+        shares: Class shares, tags' shares, or a rating's mean numbers, scaled; shape (m, C).
         counts: Number of rows of each example, shape (m,).
         inputs: The inputs h or u * v, shape (m, d).
         embeddings: Embeddings by text.
-        numbers: The scaling of a rating; None for labels.
-        link: The link of the fit.
+        link: The kind of labels; a rating's noise is not known yet.
+        mean: Mean of a rating's numbers, which the fit scales to mean 0 and deviation 1.
+        deviation: Standard deviation of a rating's numbers.
+        within: Variance of a rating's scaled numbers around the mean of their example.
     """
 
     task: str
@@ -200,21 +178,21 @@ class HeadTrainingSet:
     counts: Floats
     inputs: Vectors
     embeddings: Mapping[str, Vectors]
-    numbers: _Numbers | None
     link: Link
+    mean: float = 0.0
+    deviation: float = 1.0
+    within: float = 0.0
 
     @property
     def evidence(self) -> Evidence:
         """The examples' labels, as the solver takes them."""
         none = np.zeros_like(self.shares)
-        return Evidence(self.shares, self.counts, none, np.zeros(len(none)), self.link)
+        link = _UNIT if self.link.kind == "rating" else self.link
+        return Evidence(self.shares, self.counts, none, np.zeros(len(none)), link)
 
     def values_of(self, labels: Sequence[Label]) -> Floats:
         """Return the labels of all rows as class shares or scaled numbers, shape (n, C)."""
-        if self.numbers is None:
-            return self.link.numbers(labels, self.names)
-        numbers = rating_of(self.numbers.low, self.numbers.high).numbers(labels, self.names)
-        return (numbers - self.numbers.mean) / self.numbers.deviation
+        return (self.link.numbers(labels, self.names) - self.mean) / self.deviation
 
     def evidence_of(self, values: Floats, part: NDArray[np.bool_]) -> Evidence:
         """Return the evidence of some of the rows alone; an example without any has the weight 0.
@@ -246,15 +224,16 @@ class HeadTrainingSet:
             loss: Mean loss on left-out documents; None if it was not measured.
             words: The n-grams' frequencies and weights (C, buckets); None without a lexical view.
         """
-        link, unit = self.link, 1.0
-        if self.numbers is not None:
-            link, unit = self.numbers.link(loss), self.numbers.deviation
-            bias = unit * bias + self.numbers.mean
+        link, unit = self.link, self.deviation
+        if link.kind == "rating":
+            square = 1.0 if loss is None else 2 * loss + self.within
+            least = 2 * LEAST_NOISE * (link.high - link.low)
+            link = Rating(link.low, link.high, max(unit * math.sqrt(square), least))
         lexical = None
         if words is not None:
             lexical = rounded(Lexical(words[0], (unit * words[1]).astype(np.float32)))
         return Head(
-            self.task, self.names, unit * weight, bias,
+            self.task, self.names, unit * weight, unit * bias + self.mean,
             lexical=lexical, dimension=self.inputs.shape[1], link=link,
         )  # fmt: skip
 
@@ -267,8 +246,7 @@ class HeadTrainingSet:
         *,
         label_names: Iterable[OneLabel] | None = None,
         embeddings: Mapping[str, Vectors] | None = None,
-        rating: tuple[float, float] | None = None,
-        exclusive: bool = True,
+        link: Link = LABELS,
     ) -> HeadTrainingSet:
         """Gather rows; see ``fit_head``.
 
@@ -278,8 +256,7 @@ class HeadTrainingSet:
             labels: The labels, as for ``fit_head``.
             label_names: The head's labels, as for ``fit_head``.
             embeddings: Embeddings by text; a table's ``take`` reads them together.
-            rating: The range of a rating, as for ``fit_head``.
-            exclusive: Whether an example has one label, as for ``fit_head``.
+            link: The kind of labels.
 
         Raises:
             DataError: The rows are unusable; see ``fit_head``.
@@ -298,7 +275,7 @@ class HeadTrainingSet:
                 f"there are {counted(len(examples), 'example')}, but "
                 f"{counted(len(labels), 'label')}"
             )
-        names, link = _kind_of(labels, label_names, rating, task, exclusive=exclusive)
+        names = _names_of(labels, label_names, link, task)
         texts = unique_texts(examples)
         if backbone is None:
             backbone = ExternalEncoder("", 1, None)
@@ -315,10 +292,10 @@ class HeadTrainingSet:
             inputs = take(distinct)
         else:
             inputs = example_inputs(distinct, embeddings, backbone.dimension)
-        shares, counts, numbers = _shares_of(labels, positions, names, link, rating)
+        shares, counts, *scaling = _shares_of(labels, positions, names, link)
         return cls(
-            task, names, distinct, positions, shares, counts, inputs, embeddings, numbers, link,
-        )  # fmt: skip
+            task, names, distinct, positions, shares, counts, inputs, embeddings, link, *scaling
+        )
 
     @classmethod
     def of_vectors(
@@ -327,8 +304,7 @@ class HeadTrainingSet:
         labels: Iterable[Label],
         *,
         label_names: Iterable[OneLabel] | None = None,
-        rating: tuple[float, float] | None = None,
-        exclusive: bool = True,
+        link: Link = LABELS,
     ) -> HeadTrainingSet:
         """Gather embeddings (n, d) and their labels, for a head without lexical features.
 
@@ -351,12 +327,12 @@ class HeadTrainingSet:
             raise DataError(
                 f"there are {counted(count, 'vector')}, but {counted(len(labels), 'label')}"
             )
-        names, link = _kind_of(labels, label_names, rating, CLASSIFICATION, exclusive=exclusive)
+        names = _names_of(labels, label_names, link, CLASSIFICATION)
         positions = np.arange(count)
-        shares, counts, numbers = _shares_of(labels, positions, names, link, rating)
+        shares, counts, *scaling = _shares_of(labels, positions, names, link)
         return cls(
             CLASSIFICATION, names, [], positions, shares, counts,
-            vectors.astype(np.float32, copy=False), {}, numbers, link,
+            vectors.astype(np.float32, copy=False), {}, link, *scaling,
         )  # fmt: skip
 
 
@@ -436,35 +412,24 @@ def _fit(
     return theta + prior_mean, bias, penalty, loss
 
 
-def _kind_of(
-    labels: Sequence[Label],
-    label_names: Iterable[OneLabel] | None,
-    rating: tuple[float, float] | None,
-    task: str,
-    *,
-    exclusive: bool,
-) -> tuple[tuple[HeadLabel, ...], Link]:
-    """Return all labels and the link of the fit."""
+def _names_of(
+    labels: Sequence[Label], label_names: Iterable[OneLabel] | None, link: Link, task: str
+) -> tuple[HeadLabel, ...]:
+    """Return all labels, in the head's order."""
     names = None if label_names is None else in_one_type(listed(label_names, "label_names"))
-    link: Link = LABELS
-    exclusive = check_flag(exclusive, "exclusive")
-    if rating is not None and not exclusive:
-        raise DataError(
-            "labels must be ratings or tags, not both; pass either rating or exclusive=False"
-        )
-    if rating is not None:
-        names, link = names or ["rating"], _UNIT
-    elif exclusive:
+    if link.kind == "rating":
+        names = names or ["rating"]
+    elif link.kind == "labels":
         names = _names(labels, names, task)
     else:
         if any(map(is_missing, labels)):
             raise DataError("a row without tags must have an empty set, not None")
         tags = [tag for label in labels for tag in tags_of(label)]
-        names, link = names or in_order(in_one_type(tags)), TAGS
+        names = names or in_order(in_one_type(tags))
         if not names:
             raise DataError("no row has a tag, but a head needs rows with a tag and rows without")
     check_count(names)
-    return checked_labels(names), link
+    return checked_labels(names)
 
 
 def _shares_of(
@@ -472,13 +437,26 @@ def _shares_of(
     positions: NDArray[np.int64],
     names: Sequence[HeadLabel],
     link: Link,
-    rating: tuple[float, float] | None,
-) -> tuple[Floats, Floats, _Numbers | None]:
-    """Return shares (m, C) and the number of rows (m,) by example, and a rating's scaling."""
-    if rating is not None:
-        return _scaled(labels, positions, names, rating)
-    values = LABELS.numbers(labels, names) if link == LABELS else _tagged(labels, names)
-    return *_means(values, positions), None
+) -> tuple[Floats, Floats, float, float, float]:
+    """Return shares (m, C), the number of rows (m,) by example, and a rating's scaling.
+
+    The scaling is the mean, the deviation, and the variance within an example; see
+    ``HeadTrainingSet``.
+    """
+    values = link.numbers(labels, names)
+    if link.kind != "rating":
+        if link.kind == "tags":
+            _check_tags(values)
+        return *_means(values, positions), 0.0, 1.0, 0.0
+    if np.isnan(values).any() or not np.ptp(values):
+        raise DataError(
+            "a head of ratings needs a number in each row, and at least two different numbers"
+        )
+    mean, deviation = float(values.mean()), float(values.std())
+    values = (values - mean) / deviation
+    means, counts = _means(values, positions)
+    within = float(((values - means[positions]) ** 2).mean())
+    return means, counts, mean, deviation, within
 
 
 def _names(labels: Sequence[Label], names: list[HeadLabel] | None, task: str) -> list[HeadLabel]:
@@ -499,39 +477,14 @@ def _names(labels: Sequence[Label], names: list[HeadLabel] | None, task: str) ->
     return names
 
 
-def _scaled(
-    labels: Sequence[Label],
-    positions: NDArray[np.int64],
-    names: Sequence[HeadLabel],
-    rating: tuple[float, float],
-) -> tuple[Floats, Floats, _Numbers]:
-    """Return scaled means (m, 1) and the number of rows (m,) by example, and the scaling."""
-    ends = listed(rating, "rating")
-    if len(ends) != 2:
-        raise DataError("rating must be the least and the largest number, such as (1, 5)")
-    low, high = ends
-    values = rating_of(low, high).numbers(labels, names)[:, 0]
-    if np.isnan(values).any() or not np.ptp(values):
-        raise DataError(
-            "a head of ratings needs a number in each row, and at least two different numbers"
-        )
-    mean, deviation = float(values.mean()), float(values.std())
-    values = (values - mean) / deviation
-    means, counts = _means(values[:, None], positions)
-    within = float(((values - means[positions, 0]) ** 2).mean())
-    return means, counts, _Numbers(low, high, mean, deviation, within)
-
-
-def _tagged(labels: Sequence[Label], names: Sequence[HeadLabel]) -> Floats:
-    """Return the rows' tags, 0 or 1, (n, C)."""
-    values = TAGS.numbers(labels, names)
+def _check_tags(values: Floats) -> None:
+    """Check that each tag belongs to some rows, but not to all; ``values`` are 0 or 1, (n, C)."""
     for number, share in enumerate(values.mean(axis=0), start=1):
         if not 0 < share < 1:
             raise DataError(
-                f"tag {number} of {len(names)} belongs to {'all rows' if share else 'no row'}; a "
-                "head needs rows with it and rows without"
+                f"tag {number} of {values.shape[1]} belongs to "
+                f"{'all rows' if share else 'no row'}; a head needs rows with it and rows without"
             )
-    return values
 
 
 def _means(values: Floats, positions: NDArray[np.int64], count: int = 0) -> tuple[Floats, Floats]:

@@ -20,7 +20,7 @@ from fala.bundle.reading import Bundle
 from fala.cli import progress
 from fala.model.heads import Head, Vectors
 from fala.model.labels import Label
-from fala_export.fit.heads import HeadTrainingSet, fit_head, joint_problem, kind_of
+from fala_export.fit.heads import HeadTrainingSet, fit_plain_head, joint_problem
 from fala_export.fit.joint import MOST_STEPS, fit_joint, refitted
 from fala_export.people.fold import folds_of
 from fala_export.recipe.record import TrainingRecord
@@ -138,16 +138,14 @@ def _logits_of_parts(
     with progress(title, MOST_STEPS) as bar:
         public = HeadTrainingSet.of(
             backbone, examples, labels, label_names=head.labels, embeddings=embeddings,
-            **kind_of(head.link),
+            link=head.link,
         )  # fmt: skip
         problem, *_ = joint_problem(public)
         if penalties is None:
             penalties = fit_joint(problem, lambda: bar.update(1)).penalties
         values = public.values_of(labels)
         fits = refitted(problem, penalties, [public.evidence_of(values, part) for part in parts])
-    if (numbers := public.numbers) is not None:
-        fits = [numbers.deviation * logits + numbers.mean for logits in fits]
-    return [logits[public.positions] for logits in fits]
+    return [(public.deviation * logits + public.mean)[public.positions] for logits in fits]
 
 
 def _logits_of_plain_head(
@@ -160,9 +158,10 @@ def _logits_of_plain_head(
 ) -> Floats:
     """Return all rows' logits by a head without lexical features that is fitted to some of them."""
     chosen = np.flatnonzero(part).tolist()
-    fitted = fit_head(
+    rows = HeadTrainingSet.of(
         backbone, [examples[row] for row in chosen], [labels[row] for row in chosen],
-        label_names=head.labels, embeddings=embeddings, lexical=False, **kind_of(head.link),
+        label_names=head.labels, embeddings=embeddings, link=head.link,
     )  # fmt: skip
+    fitted = fit_plain_head(rows)
     logits = fitted.vendor_model().logits(fitted.inputs(examples, embeddings))
     return np.asarray(logits, dtype=np.float64)

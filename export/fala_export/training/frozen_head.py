@@ -14,7 +14,7 @@ from fala.base.examples import MATCHING, unique_texts
 from fala.cli import progress
 from fala.model.heads import Head, Vectors
 from fala_export.embedding import Embedder, Embeddings
-from fala_export.fit.heads import HeadTrainingSet, fit_joint_head, fit_plain_head, kind_of
+from fala_export.fit.heads import HeadTrainingSet, fit_joint_head, fit_plain_head
 from fala_export.fit.joint import MOST_STEPS
 from fala_export.fit.words import add_words
 from fala_export.people.division import Division
@@ -90,7 +90,7 @@ def fit_frozen(
     labels = [row.label for row in drawn]
     fitted = HeadTrainingSet.of(
         backbone, examples, labels, label_names=public.labels, embeddings=embeddings,
-        **kind_of(public.link),
+        link=public.link,
     )  # fmt: skip
     details = {"fitted_on": {**fitted.details(), "of_rows": len(rows)}}
     if not lexical:
