@@ -128,7 +128,7 @@ def fit_head(
 
 def fit_plain_head(rows: HeadTrainingSet) -> Head:
     """Fit a head as ``fit_head`` does without lexical features."""
-    theta, bias, _, loss = _fit(rows.inputs, rows, _inner_product(rows))
+    theta, bias, loss = _fit(rows.inputs, rows, _inner_product(rows))
     return rows.head(theta, bias, loss)
 
 
@@ -365,9 +365,7 @@ def joint_problem(
     """
     documents = [document_of(example) for example in rows.examples]
     number = {text: position for position, text in enumerate(dict.fromkeys(documents))}
-    idf = fit_idf(unique_texts(rows.examples))
-    zeros = np.zeros((len(rows.shares[0]), BUCKETS), dtype=np.float32)
-    idf = rounded(Lexical(idf, zeros)).idf  # The frequencies are rounded as in a bundle.
+    idf = fit_idf(unique_texts(rows.examples))  # They are rounded as in a bundle.
     start = _inner_product(rows)
     parts = [rows.inputs]
     if rows.task == MATCHING:
@@ -388,9 +386,7 @@ def _inner_product(rows: HeadTrainingSet) -> float:
     return float(theta[0, 0])
 
 
-def _fit(
-    inputs: Vectors, rows: HeadTrainingSet, prior_mean: float
-) -> tuple[Floats, Floats, float, float]:
+def _fit(inputs: Vectors, rows: HeadTrainingSet, prior_mean: float) -> tuple[Floats, Floats, float]:
     """Fit a head without lexical features, whose theta shrinks to ``prior_mean``.
 
     The penalty is chosen by leave-one-out for two labels, else by folds, because for several logits
@@ -398,8 +394,7 @@ def _fit(
     many examples, the penalty is chosen on a draw of them.
 
     Returns:
-        The weights theta (C, d), the biases (C,), the weight of |theta|^2, and the mean loss on
-        left-out rows.
+        The weights theta (C, d), the biases (C,), and the mean loss on left-out rows.
     """
     offset = np.zeros_like(rows.shares)
     if prior_mean:
@@ -409,7 +404,7 @@ def _fit(
         chosen = searched(len(inputs))
         penalty, loss = (data if chosen is None else data.take(chosen)).chosen_penalty()
         theta, bias = data.weights(penalty)
-    return theta + prior_mean, bias, penalty, loss
+    return theta + prior_mean, bias, loss
 
 
 def _names_of(
