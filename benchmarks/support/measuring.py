@@ -27,7 +27,7 @@ def benchmark(measure: Callable[..., Mapping[str, Any]]) -> click.Command:
 
     Its help is the module's docstring. It has the function's options, ``--json``, and ``--seed`` if
     the function has that parameter. It prints the record that the function returns, and fails if
-    ``wrong`` in it is not 0, or if it was interrupted.
+    ``wrong`` in it is not 0.
     """
 
     @functools.wraps(measure)
@@ -39,8 +39,6 @@ def benchmark(measure: Callable[..., Mapping[str, Any]]) -> click.Command:
             _print(record, "")
         if record.get("wrong"):
             sys.exit(1)
-        if record.get("interrupted"):
-            sys.exit(130)
 
     as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
     command = as_json(run)
