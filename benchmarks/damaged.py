@@ -1,16 +1,14 @@
-"""Damages files of rows and devices' stores, and checks how fala handles them.
+"""Damages devices' folders, and checks how fala handles them.
 
     python benchmarks/damaged.py
     python benchmarks/damaged.py --count 500 --seed 1 --json
-    python benchmarks/damaged.py --only rows --count 20000
 
-A file of rows (fala-replace --data) is damaged in its values or its bytes and read. A device's
-folder is damaged in the bytes or pages of a file, or in a value of its store. The device is opened,
-predicts, lists its examples, and runs two more operations: learn, fit, replace, refine, roll back
-or forget. Each try has its own process. It may only raise fala.FalaError, or predict as a model
-that the device had (after the operations: finite probabilities). A copy of the damaged folder is
-repaired: it must open, predict and be fitted, and if examples have changed, the report must name a
-problem. No process may die, take more than 5 s of processor time a step, or more than 1 GB. Any
+A device's folder is damaged in the bytes or pages of a file, or in a value of its store. The device
+is opened, predicts, lists its examples, and runs two more operations: learn, fit, replace, refine,
+roll back or forget. Each try has its own process. It may only raise fala.FalaError, or predict as a
+model that the device had (after the operations: finite probabilities). A copy of the damaged folder
+is repaired: it must open, predict and be fitted, and if examples have changed, the report must name
+a problem. No process may die, take more than 5 s of processor time a step, or more than 1 GB. Any
 other result is printed, and the command fails. ``repaired`` is the share of folders that could be
 repaired, ``rescued`` the share of their examples that are kept, ``active`` the share of damaged
 stores whose active release stays.
@@ -29,13 +27,12 @@ from typing import Any
 import click
 import numpy as np
 from support.measuring import benchmark
-from support.mutations import damage_cells, damage_file, damaged_rows
+from support.mutations import damage_cells, damage_file
 from support.operations import FURTHER, PROBES, examples_of, prepared, state_of
 from support.stress import Outcome, Try, count_outcomes, run_try
 
 import fala
-from fala.testing import Say, labels_of, run_apart, texts
-from fala_export.rows.row_files import load_rows
+from fala.testing import Say, labels_of, run_apart
 
 #: Changes of these may make another valid row: such damage cannot be noticed.
 UNSEEN = tuple(
@@ -44,17 +41,7 @@ UNSEEN = tuple(
 )  # fmt: skip
 
 
-def read_rows(seed: str, say: Say) -> None:
-    """Read a damaged file of rows."""
-    outcome = Outcome(f"rows {seed}", "read")
-    with tempfile.NamedTemporaryFile(suffix=".jsonl") as stream:
-        stream.write(damaged_rows(random.Random(seed), texts()))
-        stream.flush()
-        outcome.step("read", partial(load_rows, stream.name))
-    outcome.send(say)
-
-
-def use_store(folder: Path, name: str, states: list[str], seed: str, say: Say) -> None:
+def use_store(folder: Path, name: str, states: list[str], seed: str) -> Outcome:
     """Damage a device's folder, use it, and repair a copy.
 
     Args:
@@ -62,7 +49,6 @@ def use_store(folder: Path, name: str, states: list[str], seed: str, say: Say) -
         name: The device's name.
         states: Digests of the allowed predictions.
         seed: The seed of the damage.
-        say: Sends the outcome.
     """
     draw = random.Random(seed)
     with fala.Device.open(folder / name) as device:
@@ -79,7 +65,7 @@ def use_store(folder: Path, name: str, states: list[str], seed: str, say: Say) -
         use(path, folder, states, draw, outcome)
         if "user_version" not in damage:  # a newer version is not repaired
             repair(copy, folder, (examples, active), damage, outcome)
-        outcome.send(say)
+        return outcome
 
 
 def use(path: Path, folder: Path, states: list[str], draw: random.Random, outcome: Outcome) -> None:
@@ -166,25 +152,20 @@ def send_states(folder: Path, say: Say) -> None:
 
 
 @benchmark
-@click.option("--count", type=click.IntRange(1), default=20_000, show_default=True, help="Of each.")
-@click.option("--only", type=click.Choice(["both", "rows", "stores"]), default="both")
-def main(count: int, seed: int, only: str) -> dict[str, Any]:
+@click.option("--count", type=click.IntRange(1), default=20_000, show_default=True)
+def main(count: int, seed: int) -> dict[str, Any]:
     """Damage, use, and count the outcomes."""
-    names, seeds = ("learned", "replaced"), [f"{seed}-{number}" for number in range(count)]
-    tries: list[Try] = []
-    if only != "stores":
-        tries += [partial(run_try, f"rows {each}", partial(read_rows, each)) for each in seeds]
+    names = ("learned", "replaced")
     with prepared() as folder:
-        if only != "rows":
-            # Where the release on trial is damaged, the device falls back as in a rollback.
-            states = [
-                state
-                for name in names
-                for state in run_apart(partial(send_states, folder / name)).said
-            ]
-            for at, each in enumerate(seeds):
-                use = partial(use_store, folder, names[at % 2], states, each)
-                tries.append(partial(run_try, f"store {each}", use))
+        # Where the release on trial is damaged, the device falls back as in a rollback.
+        states = [
+            state for name in names for state in run_apart(partial(send_states, folder / name)).said
+        ]
+        tries: list[Try] = []
+        for number in range(count):
+            name, each = names[number % 2], f"{seed}-{number}"
+            use = partial(use_store, folder, name, states, each)
+            tries.append(partial(run_try, f"{name} {each}", use))
         return count_outcomes(tries, "damaged")
 
 

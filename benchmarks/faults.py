@@ -33,12 +33,12 @@ from support.stress import Outcome, count_outcomes, run_try
 
 import fala
 from fala.testing import Operation as DiskOperation
-from fala.testing import Say, failing_disk
+from fala.testing import failing_disk
 
 ERRORS = (errno.ENOSPC, errno.EIO)
 
 
-def fail(operation: Operation, folder: Path, at: int, error: int, how: str, say: Say) -> None:
+def fail(operation: Operation, folder: Path, at: int, error: int, how: str) -> Outcome:
     """Do an operation on a failing disk, then look at the folder on a good one."""
     acknowledged: list[object] = []
     outcome = Outcome(how, "done")
@@ -61,7 +61,7 @@ def fail(operation: Operation, folder: Path, at: int, error: int, how: str, say:
     if not fault.failed:
         outcome.result = "nothing failed"
     outcome.wrong = outcome.wrong or check(operation, folder, len(acknowledged))
-    outcome.send(say)
+    return outcome
 
 
 def fail_and_check(operation: Operation, each: DiskOperation, error: int) -> Outcome:

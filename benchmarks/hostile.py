@@ -39,7 +39,6 @@ from support.stress import Outcome, count_outcomes, run_try
 import fala
 from bundles import make_head, write_static_release
 from fala.bundle.format import ONNX, STATIC
-from fala.testing import Say
 from fala.testing.releases import LABELS
 
 ROOM = 6 << 30  # of address space, in bytes
@@ -53,7 +52,7 @@ def predict(device: fala.Device, text: str) -> bool:
     return True
 
 
-def offer(folder: Path, releases: Mapping[str, Path], seed: str, say: Say) -> None:
+def offer(folder: Path, releases: Mapping[str, Path], seed: str) -> Outcome:
     """Offer a damaged bundle to a device."""
     resource.setrlimit(resource.RLIMIT_AS, (ROOM, ROOM))
     with tempfile.TemporaryDirectory(prefix="fala-", dir=folder) as temporary:
@@ -72,7 +71,7 @@ def offer(folder: Path, releases: Mapping[str, Path], seed: str, say: Say) -> No
                         outcome.wrong = outcome.wrong or f"installed, and {outcome.result}"
             elif not np.array_equal(device.predict_proba(EDGE_CASES), before):
                 outcome.wrong = "rejected, but the device's predictions have changed"
-        outcome.send(say)
+        return outcome
 
 
 @benchmark

@@ -86,9 +86,7 @@ def kill_and_check(kill: Kill, seed: int) -> Outcome:
         result = "killed" if cut.killed else "ended before"
         return run_try(
             how,
-            lambda say: Outcome(
-                how, result, check(operation, folder, len(cut.said), again=again)
-            ).send(say),
+            lambda: Outcome(how, result, check(operation, folder, len(cut.said), again=again)),
         )
 
 

@@ -1,4 +1,4 @@
-"""Random damage to bytes, JSON, arrays, graphs, files of rows, bundles and stores."""
+"""Random damage to bytes, JSON, arrays, graphs, bundles and stores."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _NUMBERS = (
 _VALUES: tuple[Any, ...] = (
     *_NUMBERS, None, True, False, 1e30, -0.5, 1e308, float("nan"), float("inf"), "", "\0", "nan",
     10**400, "\ud800",
-    "x" * 100_000, "é" * 5_001, "\u2581", "[UNK]", "Sequence", "\x1b[2J", "(a+)+", ".*", "public",
-    "train", "test", [], {}, [[]], {"a": [1]}, [None] * 1_000,
+    "x" * 100_000, "é" * 5_001, "\u2581", "[UNK]", "Sequence", "\x1b[2J", "(a+)+", ".*", [], {},
+    [[]], {"a": [1]}, [None] * 1_000,
 )  # fmt: skip
 _OPERATORS = (
     "Expand", "Tile", "Range", "ConstantOfShape", "Loop", "Reshape", "Concat", "MatMul", "NonZero",
@@ -127,33 +127,6 @@ def damaged_graph(whole: bytes, draw: random.Random) -> bytes:
     else:
         draw.choice(graph.output[0].type.tensor_type.shape.dim).dim_value = number
     return bytes(model.SerializeToString())
-
-
-def damaged_rows(draw: random.Random, texts: list[str]) -> bytes:
-    """A file of rows, damaged in its values or its bytes."""
-    matching = draw.random() < 0.4
-    lines = []
-    for number in range(6 * draw.randrange(1, 6)):
-        row: dict[str, Any] = {
-            "user": f"u{number // 6}",
-            "split": ("public", "train", "test")[number % 3],
-            "label": number // 3 % 2,
-        }
-        if matching:
-            row |= {"history": draw.sample(texts, number % 4), "candidate": draw.choice(texts)}
-        else:
-            row["text"] = draw.choice(texts)
-        lines.append(json.dumps(row).encode())
-    for _ in range(draw.randrange(0, 3)):
-        at = draw.randrange(len(lines))
-        lines[at] = damaged_json(b"[%s]" % lines[at], draw)[1:-1]
-    text = b"\n".join(lines)
-    if draw.random() < 0.1:
-        deep = draw.choice((10, 1_000, 100_000))
-        text += b"\n" + b"[" * deep + b"]" * draw.choice((0, deep))
-    for _ in range(draw.choice((0, 0, 1, 1, 2, 10))):
-        text = damaged_bytes(text, draw)
-    return text
 
 
 def write_damaged_bundle(

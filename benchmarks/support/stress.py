@@ -61,21 +61,22 @@ class Outcome:
             self.wrong = f"{name}: took {seconds:.1f} s"
         return result
 
-    def send(self, say: Say) -> None:
-        """Check this process's memory, and send the outcome to the parent process."""
-        if peak_megabytes() > LARGEST_MEGABYTES:
-            self.wrong = self.wrong or f"took {peak_megabytes():.0f} MB"
-        say(asdict(self))
-
 
 #: Makes one try, and returns its outcome.
 Try = Callable[[], Outcome]
 
 
-def run_try(how: str, work: Callable[[Say], object]) -> Outcome:
-    """Run a try in a process of its own, which sends its outcome."""
+def run_try(how: str, work: Try) -> Outcome:
+    """Run a try in a process of its own, whose memory is checked."""
+
+    def run(say: Say) -> None:
+        outcome = work()
+        if peak_megabytes() > LARGEST_MEGABYTES:
+            outcome.wrong = outcome.wrong or f"took {peak_megabytes():.0f} MB"
+        say(asdict(outcome))
+
     try:
-        (values,) = run_apart(work, limit=60.0).said
+        (values,) = run_apart(run, limit=60.0).said
         return Outcome(**values)
     except fala.FalaError as error:
         return Outcome(how, "died", str(error))
