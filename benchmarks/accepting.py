@@ -16,23 +16,24 @@ person.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import partial
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 from numpy.typing import NDArray
+from support.documents import rows_of
 from support.measuring import benchmark
 
 import fala
 from fala.base.products import Floats
 from fala.model.heads import Head
-from fala.solver.fit import fit
-from fala.solver.training import Block, Inputs, TrainingSet
-from fala_export import add_bridge, fit_bridge, write_external
+from fala_export import add_bridge, fit_bridge, fit_head, write_external
+from fala_sim.methods.quality import label_figures
 
 KINDS = ("vendor's", "vendor's", "turned", "of another task")
 BANDS = (0.5, 0.6, 0.7, 0.8, 1.0)
@@ -95,30 +96,6 @@ class World:
             return (z[:, 0] + self.random.logistic(size=len(z)) > 0).astype(np.int64)
         return np.asarray((z + self.random.gumbel(size=z.shape)).argmax(axis=1))
 
-    def head(self, x: NDArray[np.float32], labels: NDArray[np.int64]) -> Head:
-        """A head fitted to public labels, at the device's own scale."""
-        shares = labels[:, None].astype(float) if self.logits == 1 else np.eye(self.logits)[labels]
-        zeros = np.zeros((self.logits, x.shape[1]), np.float32)
-        nothing = np.full(shares.shape, np.nan)
-        training = TrainingSet((Block(Inputs(x), zeros),), zeros[:, 0], shares, nothing)
-        full = fit(training).full
-        names = tuple(map(str, range(max(2, self.logits))))
-        return Head(
-            "classification", names, full.weights[0].astype(np.float32),
-            full.bias.astype(np.float32),
-        )  # fmt: skip
-
-
-def area(z: Floats, labels: NDArray[np.int64]) -> float:
-    """AUC, the mean over the labels that occur; 0.5 for a single one."""
-    logits = np.hstack([-z, z]) if z.shape[1] == 1 else z
-    areas = [
-        float((np.sign(column[labels == label][:, None] - column[labels != label]) + 1).mean() / 2)
-        for label, column in enumerate(logits.T)
-        if 0 < (labels == label).sum() < len(labels)
-    ]
-    return float(np.mean(areas)) if areas else 0.5
-
 
 def play(folder: Path, kind: str, random: np.random.Generator) -> dict[str, Any]:
     """One person's device and one release: refused or not, and what it is worth."""
@@ -130,12 +107,12 @@ def play(folder: Path, kind: str, random: np.random.Generator) -> dict[str, Any]
     points = world.texts(PUBLIC)
     of_public = world.embeddings(points)
     tastes = {"old": public, "new": world.taste() if kind == "of another task" else public}
-    heads = {}
+    heads, names = {}, range(max(2, world.logits))
     for name, taste in tastes.items():
         chosen = random.permutation(PUBLIC)[: (3 if name == "new" else 1) * public_labels]
         labels = world.labels(points[chosen], taste)
-        labels[: max(2, world.logits)] = range(max(2, world.logits))
-        heads[name] = world.head(of_public[name][chosen], labels)
+        labels[: len(names)] = names
+        heads[name] = fit_head(of_public[name][chosen], labels.tolist(), label_names=names)
     if kind == "turned":
         head = heads["new"]
         weight = np.roll(head.weight, 1, axis=0) if world.logits > 1 else -head.weight
@@ -144,27 +121,20 @@ def play(folder: Path, kind: str, random: np.random.Generator) -> dict[str, Any]
     theirs = world.texts(count + HELD_OUT)
     labels = world.labels(theirs, person)
     embeddings = world.embeddings(theirs)
-
-    def encoder(name: str) -> Callable[[Sequence[str]], NDArray[np.float32]]:
-        def encode(texts: Sequence[str]) -> NDArray[np.float32]:
-            sides = {"p": of_public[name], "t": embeddings[name]}
-            return np.stack([sides[text[0]][int(text[1:])] for text in texts])
-
-        return encode
-
+    texts = [f"text {number}" for number in range(len(theirs))]
+    encoders = {}
     for name, head in heads.items():
-        probes = {f"p{number}": of_public[name][number] for number in range(4)}
-        write_external(folder / f"{name}.fala", name, "1", head, probes)
+        rows = dict(zip(texts, embeddings[name], strict=True))
+        write_external(folder / f"{name}.fala", name, "1", head, dict(islice(rows.items(), 4)))
+        encoders[f"{name} 1"] = partial(rows_of, rows)
     old, new = folder / "old.fala", folder / "new.fala"
     if random.random() < BRIDGED:
         bridge = fit_bridge(fala.Bundle.open(old).backbone_digest, *of_public.values())
         add_bridge(new, fala.Bundle.open(new), bridge, {})
-    held_out = [f"t{number}" for number in range(count, len(theirs))]
-    truth = labels[count:]
-    encoders = {f"{name} 1": encoder(name) for name in heads}
+    held_out, truth = texts[count:], labels[count:]
     budget = fala.Budget(PASSES)
     with fala.Device.create(folder / "device", old, encoder=encoders) as device:
-        device.learn([f"t{number}" for number in range(count)], labels[:count].tolist())
+        device.learn(texts[:count], labels[:count].tolist())
 
         def loss() -> float:
             chances = device.predict_proba(held_out)[np.arange(HELD_OUT), truth]
@@ -178,7 +148,8 @@ def play(folder: Path, kind: str, random: np.random.Generator) -> dict[str, Any]
             device.replace(new, budget)
         rise = loss() - before
     z = embeddings["old"][count:] @ heads["old"].weight.T + heads["old"].bias
-    return {"kind": kind, "refused": refused, "rise": rise, "auc": area(z, truth)}
+    area = label_figures(z, truth)["auc"]
+    return {"kind": kind, "refused": refused, "rise": rise, "auc": area or BANDS[0]}
 
 
 @benchmark

@@ -25,12 +25,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
-from support.documents import random_texts
+from support.documents import random_texts, rows_of
 from support.measuring import benchmark, median_ratio, timed
 
 import fala
@@ -71,13 +72,11 @@ def measure(folder: str, labels: int, passes: int) -> None:
     """Print the seconds of each operation of one device, as JSON."""
     releases = Path(folder)
     texts, answers = json.loads((releases / "rows.json").read_text())
-    vectors = {
-        f"{name} 1": dict(zip(texts, np.load(releases / f"{name}.npy"), strict=True))
-        for name in ("old", "new")
-    }
     encoders = {
-        name: lambda inputs, rows=rows: np.stack([rows[text] for text in inputs])
-        for name, rows in vectors.items()
+        f"{name} 1": partial(
+            rows_of, dict(zip(texts, np.load(releases / f"{name}.npy"), strict=True))
+        )
+        for name in ("old", "new")
     }
     rows = list(zip(texts, answers, strict=True))[_PUBLIC:]
     seconds: dict[str, float] = {}

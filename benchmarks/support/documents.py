@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -44,6 +44,13 @@ def random_texts(count: int, seed: int) -> list[str]:
     """Texts of random words, where the first words are the most frequent."""
     drawn = (WORDS * np.random.default_rng(seed).random((count, LENGTH)) ** 3).astype(int)
     return [" ".join(f"w{word}" for word in row) for row in drawn]
+
+
+def rows_of(
+    vectors: Mapping[str, NDArray[np.float32]], texts: Sequence[str]
+) -> NDArray[np.float32]:
+    """Known vectors of texts: with ``functools.partial``, an app's encoder."""
+    return np.stack([vectors[text] for text in texts])
 
 
 def write_word_vectors(
