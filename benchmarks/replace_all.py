@@ -8,11 +8,11 @@
 Every user has --labels labels of texts that are drawn from the same --pool texts: those of --rows,
 or words at random.
 
-Reported are the disk beside the releases, a user; the memory with 100 devices open; the seconds of
-the replacement on --jobs processes, or on a Ray cluster of so many workers on this machine (--ray),
-with what it did; and the predictions of 50 users by another process, which also learns: before the
-replacement and during it. ``wrong`` counts the users that do not have the new release, or lack a
-label that was learned before or meanwhile.
+Reported are the disk beside the releases, a user; the seconds of the replacement on --jobs
+processes, or on a Ray cluster of so many workers on this machine (--ray), with what it did; and the
+predictions of 50 users by another process, which also learns: before the replacement and during it.
+``wrong`` counts the users that do not have the new release, or lack a label that was learned before
+or meanwhile.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from support.many_users import (
     disk_kilobytes,
     labelled,
     make_user,
-    memory,
     pool_of,
     quantiles,
     serve,
@@ -48,7 +47,7 @@ Result = TypeVar("Result")
 
 #: Processes that start without this one's threads.
 SPAWN = multiprocessing.get_context("spawn")
-_OPEN, _ACTIVE = 100, 50
+_ACTIVE = 50
 _SETTLES = 3.0  # seconds of predictions before the replacement
 
 
@@ -118,8 +117,6 @@ def main(
             "users": users, "passes": passes, "making_seconds": making,
             "disk_kilobytes_a_user": disk_kilobytes(folders),
         }  # fmt: skip
-        with ProcessPoolExecutor(1, mp_context=SPAWN) as process:
-            record |= process.submit(memory, folders[:_OPEN]).result()
         workers = spread(open_engine("ray", jobs=jobs, address=None)) if ray else jobs
         active = folders[:: max(users // _ACTIVE, 1)][:_ACTIVE]
         with (

@@ -5,11 +5,9 @@
     TMPDIR=/dev/shm python benchmarks/users.py --users 1000
 
 A few users learn --labels texts; the others are copies of them. Measured are a user's files on the
-disk, and what a device costs beside others that share its release: opening it, learning five
-labels with encoding and fit, and forgetting a text without a trace, on the clock and of processor
-time; and the memory of an open device after its first prediction, and after its next fit. Then a
-user is erased. ``traces`` are texts of this user in the bytes of all files afterwards: the command
-fails if there is one.
+disk, and what a device costs beside others that share its release: opening it, learning five labels
+with encoding and fit, and forgetting a text without a trace, on the clock and of processor time;
+and the memory of an open device after its first prediction, and after its next fit.
 """
 
 from __future__ import annotations
@@ -19,17 +17,15 @@ import multiprocessing
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 from support.many_users import disk_kilobytes, make_user, pool_of
-from support.measuring import benchmark, resident_megabytes, timed
+from support.measuring import Timed, benchmark, resident_megabytes, timed
 
 import fala
 import fala_sim
@@ -58,39 +54,22 @@ def learn(device: fala.Device, texts: list[str]) -> None:
     device.learn(texts, ["0", "1", "0", "1", "1"])
 
 
-def figures(
-    call: Callable[[Path], AbstractContextManager[Callable[[], object]]], folders: Sequence[Path]
-) -> dict[str, float]:
-    """Milliseconds of a call for each of some users, on the clock and of processor time."""
-    calls = []
+def times(folders: Sequence[Path]) -> dict[str, dict[str, float]]:
+    """Milliseconds of each operation of some users, on the clock and of processor time."""
+    calls: dict[str, list[Timed]] = {"open": [], "learn": [], "forget": []}
     for folder in folders:
-        with call(folder) as measured:
-            calls.append(timed(measured))
-    p50, p99 = np.quantile([1000 * call.clock for call in calls], [0.5, 0.99]).tolist()
-    processor = 1000 * float(np.mean([call.processor for call in calls]))
-    return {"ms": p50, "p99_ms": p99, "processor_ms": processor}
-
-
-@contextmanager
-def opening(folder: Path) -> Iterator[Callable[[], object]]:
-    """Open a device, and close it afterwards."""
-    with contextlib.ExitStack() as opened:
-        yield lambda: opened.enter_context(fala.Device.open(folder))
-
-
-@contextmanager
-def learning(folder: Path) -> Iterator[Callable[[], object]]:
-    """Learn a few labels with an open device."""
-    with fala.Device.open(folder) as device:
-        device.predict(few(0))
-        yield partial(learn, device, few(1, f"of {folder.name}"))
-
-
-@contextmanager
-def forgetting(folder: Path) -> Iterator[Callable[[], object]]:
-    """Forget an example with an open device."""
-    with fala.Device.open(folder) as device:
-        yield lambda: device.forget([1])
+        opened = timed(fala.Device.open, folder)
+        calls["open"].append(opened)
+        with opened.result as device:
+            device.predict(few(0))
+            calls["learn"].append(timed(learn, device, few(1, f"of {folder.name}")))
+            calls["forget"].append(timed(device.forget, [1]))
+    record = {}
+    for name, every in calls.items():
+        p50, p99 = np.quantile([1000 * call.clock for call in every], [0.5, 0.99]).tolist()
+        processor = 1000 * float(np.mean([call.processor for call in every]))
+        record[name] = {"ms": p50, "p99_ms": p99, "processor_ms": processor}
+    return record
 
 
 def memory(folders: Sequence[Path]) -> dict[str, float]:
@@ -111,12 +90,6 @@ def memory(folders: Sequence[Path]) -> dict[str, float]:
         learned = resident_megabytes() - before
     share = 1000 / len(devices)
     return {"predicted_kilobytes": share * predicted, "learned_kilobytes": share * learned}
-
-
-def traces(users: Path, name: str) -> int:
-    """How often all users' files contain what one of them has learned."""
-    mark = f"of {name}".encode()
-    return sum(file.read_bytes().count(mark) for file in users.rglob("store*"))
 
 
 @benchmark
@@ -143,16 +116,10 @@ def main(
         record = {"users": users, "kilobytes": disk_kilobytes(folders), "files": files / users}
         with fala.Device.open(first) as device:
             device.predict(few(0))
-            calls = {"open": opening, "learn": learning, "forget": forgetting}
-            record |= {name: figures(call, measured) for name, call in calls.items()}
+            record |= times(measured)
         spawned = multiprocessing.get_context("spawn")  # whose memory nothing has used before
         with ProcessPoolExecutor(1, mp_context=spawned) as process:
             record |= process.submit(memory, measured).result()
-        erased = measured[-1]
-        record["traces_before"] = traces(root / "users", erased.name)
-        with fala.Device.open(erased) as device:
-            record["erase_seconds"] = timed(device.erase).clock
-        record["traces"] = record["wrong"] = traces(root / "users", erased.name)
     return record
 
 

@@ -8,7 +8,6 @@ import json
 import random
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import fala
-from support.measuring import resident_megabytes, timed
+from support.measuring import timed
 
 _BETWEEN = 0.01  # seconds between two predictions: a server that is not saturated
 
@@ -56,20 +55,6 @@ def disk_kilobytes(folders: Sequence[Path]) -> float:
     files = [file for folder in folders for file in (folder, *folder.rglob("*"))]
     blocks = sum(file.lstat().st_blocks for file in files if file.suffix != ".fala")
     return blocks * 512 / len(folders) / 1e3
-
-
-def memory(folders: Sequence[Path]) -> dict[str, float]:
-    """Megabytes of this process with one device open, and kilobytes of each further one, in use."""
-    text = ["a text to predict"]
-    with ExitStack() as opened:
-        sizes = []
-        for folder in folders:
-            opened.enter_context(fala.Device.open(folder)).predict(text)
-            sizes.append(resident_megabytes())
-    return {
-        "one_open_megabytes": sizes[0],
-        "kilobytes_each": 1000 * (sizes[-1] - sizes[0]) / max(len(folders) - 1, 1),
-    }
 
 
 def serve(
