@@ -15,11 +15,10 @@ from functools import partial
 from pathlib import Path
 from threading import RLock, get_ident
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakValueDictionary
 
 from fala.base.errors import DeviceError, UsageError
 from fala.base.files import device_errors, keep_private
-from fala.base.forks import keep_in_forks
 from fala.store.interrupts import interruptible
 
 fcntl: Any = None
@@ -133,16 +132,8 @@ def _in_use(store: Path) -> DeviceError:
     return DeviceError(f"{store}: database is locked; another process uses it; try again")
 
 
-class _Opened:
-    """All turns that are in use in this process; a forked process has its own."""
-
-    def __init__(self) -> None:
-        self.lock = RLock()  # a set cannot be read while another thread adds to it
-        self.turns: WeakSet[Turns] = WeakSet()
-
-
-_opened = _Opened()
-keep_in_forks(_opened, _Opened.__init__)
+#: The last turns that each thread has taken at each store.
+_last: WeakValueDictionary[tuple[int, Path], Turns] = WeakValueDictionary()
 
 
 class Turns:
@@ -170,8 +161,6 @@ class Turns:
         #: The threads that wait for another one. This is a set because adding 1 to a number takes
         #: several steps, between which threads may switch.
         self._waiting: set[int] = set()
-        with _opened.lock:
-            _opened.turns.add(self)
 
     @property
     def mine(self) -> bool:
@@ -225,9 +214,9 @@ class Turns:
             raise DeviceError(f"{self._path.parent}: {self.closed}")
         if not self._path.exists() and not self._path.parent.is_file():
             raise DeviceError(f"{self._path}: was erased meanwhile")
-        with _opened.lock:
-            mine = {turns._path for turns in _opened.turns if turns.mine}
-        if seconds and self._path in mine:
+        here = get_ident(), self._path
+        last = _last.get(here)
+        if seconds and last is not None and last.mine:
             raise UsageError(
                 f"{self._path.parent}: this thread writes to it with another Device object already"
             )
@@ -240,6 +229,7 @@ class Turns:
                 following.free()
         if not taken:
             raise _in_use(self._path)
+        _last[here] = self
 
     def close(self, message: str) -> None:
         """Close the files of the locks.
