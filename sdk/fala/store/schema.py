@@ -130,22 +130,13 @@ def create_tables(database: sqlite3.Connection, name: str) -> None:
     Raises:
         DeviceError: If the store has another version.
     """
-    if is_current(version_of(database), name):
-        return
-    database.execute("BEGIN IMMEDIATE")
-    try:
-        if not is_current(
-            version_of(database), name
-        ):  # checked again, because another process may have been first
+    with database:  # rolls back after an error
+        database.execute("BEGIN IMMEDIATE")
+        if not is_current(version_of(database), name):
             # Remove spaces, so that the schema fits in the first page, which a repair writes again.
             for statement in _SCHEMA.split(";"):
                 database.execute(" ".join(statement.split()))
             database.execute(f"PRAGMA user_version = {VERSION}")
-        database.execute("COMMIT")
-    except BaseException:
-        if database.in_transaction:
-            database.execute("ROLLBACK")
-        raise
 
 
 def version_of(database: sqlite3.Connection) -> int:
