@@ -8,8 +8,6 @@ is killed at any instant reopens with either the complete old model or the compl
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -33,7 +31,7 @@ class Store:
     Args:
         database: The open file.
         adapter: The name of the task's adapter; empty for the device's own task.
-        own: The store of the device's own task, whose shared tables this store uses.
+        texts: The table of texts, if another task's store has one.
 
     Attributes:
         database, adapter: The arguments.
@@ -48,16 +46,14 @@ class Store:
         slots: The task's slots, the choice of the active one, and the counts of changes.
     """
 
-    def __init__(self, database: Database, adapter: str = "", own: Store | None = None) -> None:
+    def __init__(self, database: Database, adapter: str = "", texts: Texts | None = None) -> None:
         self.database, self.adapter, self.path = database, adapter, database.path
         self.transaction, self.turn = database.transaction, database.turns.turn
         self.reading, self.after_commit = database.reading, database.after_commit
         self.scrub, self.rest = database.scrub, database.rest
-        self.settings: Settings = Settings(database) if own is None else own.settings
-        self.texts: Texts = Texts(database) if own is None else own.texts
-        self.embeddings: EmbeddingTable = (
-            EmbeddingTable(database, self.texts) if own is None else own.embeddings
-        )
+        self.settings = Settings(database)
+        self.texts = Texts(database) if texts is None else texts
+        self.embeddings = EmbeddingTable(database, self.texts)
         self.examples = Examples(database, self.texts, adapter)
         self.logits = Logits(database, adapter)
         self.slots = Slots(database, adapter)
@@ -96,7 +92,7 @@ class Store:
         Args:
             adapter: The name of the task's adapter; empty for the device's own task.
         """
-        return Store(self.database, adapter, self)
+        return Store(self.database, adapter, self.texts)
 
     @property
     def is_complete(self) -> bool:
@@ -107,12 +103,6 @@ class Store:
     def close(self, message: str = CLOSED) -> None:
         """Close the file; see ``Database.close``."""
         self.database.close(message)
-
-    def write(self, file: Path) -> None:
-        """Write a copy of the store to another file that only its user may read."""
-        file.touch(mode=0o600)
-        with self.database.connection() as db, contextlib.closing(sqlite3.connect(file)) as target:
-            db.backup(target)
 
     def delete_all(self, begin: Callable[[], None]) -> None:
         """Delete everything in the file.
