@@ -38,24 +38,6 @@ def interruptible(
     return manager
 
 
-class _Exit:
-    """The ``__exit__`` of a block, which alone holds the generator while the block runs.
-
-    So the generator ends with the ``with`` statement, even if an interrupt comes before ``_leave``
-    begins, whose frame the traceback holds.
-    """
-
-    def __get__(self, block: _Block[Any] | None, owner: object) -> Callable[..., bool]:
-        if block is None:  # read from the class, as ``contextlib.ExitStack`` does
-            return self
-        leave = partial(_leave, ref(block._generator))
-        vars(leave)["generator"] = block._generator
-        return leave
-
-    def __call__(self, block: _Block[Any], *error: Any) -> bool:  # noqa: ANN401 - see ``_leave``
-        return _leave(ref(block._generator), *error)
-
-
 class _Block(Generic[_Value]):
     def __init__(self, generator: Any) -> None:  # noqa: ANN401 - it has ``throw`` and ``close``
         self._generator = generator
@@ -68,7 +50,16 @@ class _Block(Generic[_Value]):
             generator.close()  # the generator may already hold its resource
             raise
 
-    __exit__ = _Exit()
+    @property
+    def __exit__(self) -> Callable[..., bool]:
+        """The only reference to the generator that the ``with`` statement has while it runs.
+
+        So the generator ends with the statement, even if an interrupt comes before ``_leave``
+        begins, whose frame the traceback holds.
+        """
+        leave = partial(_leave, ref(self._generator))
+        vars(leave)["generator"] = self._generator
+        return leave
 
 
 def _leave(
