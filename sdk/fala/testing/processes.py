@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import gc
 import json
+import multiprocessing
 import os
-import select
 import signal
-import sys
 import time
 import traceback
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
 from fala.base.errors import DataError, FalaError
@@ -59,34 +60,35 @@ def run_apart(
     """
     if not hasattr(os, "fork"):
         raise DataError("this system cannot fork a process (Windows cannot): skip the test there")
-    receive, send = os.pipe()
-    # Flushed here, so that the child does not write it a second time.
-    sys.stdout.flush()
-    sys.stderr.flush()
+    context = multiprocessing.get_context("fork")
+    receive, send = context.Pipe(duplex=False)
+    child = context.Process(target=_work, args=(work, receive, send, limit))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # forks and threads; see above
         started = time.monotonic()
-        child = os.fork()
-    if child == 0:
-        os.close(receive)
-        _work(work, send, limit)
-    os.close(send)
-    deadline = limit if kill_after is None else min(limit, kill_after)
+        child.start()
+    send.close()
+    deadline = started + (limit if kill_after is None else min(limit, kill_after))
+    lines: list[dict[str, Any]] = []
+    timed_out = False
     try:
-        received, timed_out = _receive(receive, started + deadline)
+        with contextlib.suppress(EOFError, OSError):  # an incomplete last line was cut by the kill
+            while (remaining := deadline - time.monotonic()) > 0 and receive.poll(remaining):
+                lines.append(json.loads(receive.recv_bytes()))
+            timed_out = True
         if timed_out or kill_after is not None:
-            os.kill(child, signal.SIGKILL)
-        status = os.waitpid(child, 0)[1]
+            child.kill()
+        child.join()
+        with contextlib.suppress(EOFError, OSError):
+            while receive.poll():
+                lines.append(json.loads(receive.recv_bytes()))
     except BaseException:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        child.kill()
+        child.join()
         raise
     finally:
-        os.close(receive)
-    seconds = time.monotonic() - started
-    # An incomplete last line was cut by the kill.
-    lines = [json.loads(line) for line in received.split(b"\n")[:-1]]
-    code = os.waitstatus_to_exitcode(status)
+        receive.close()
+    seconds, code = time.monotonic() - started, child.exitcode
     for line in lines:
         if "error" in line:
             raise FalaError(f"the code in the process failed:\n{line['error']}")
@@ -100,33 +102,14 @@ def run_apart(
     return Ended(said, code == -signal.SIGKILL, seconds)
 
 
-def _receive(handle: int, deadline: float) -> tuple[bytes, bool]:
-    """Read a pipe until its other end closes; also returns whether that took too long."""
-    received = b""
-    while True:
-        remaining = deadline - time.monotonic()
-        if remaining <= 0 or not select.select([handle], [], [], remaining)[0]:
-            return received + _ready(handle), True
-        chunk = os.read(handle, 65_536)
-        if not chunk:
-            return received, False
-        received += chunk
-
-
-def _ready(handle: int) -> bytes:
-    received = b""
-    while select.select([handle], [], [], 0)[0] and (chunk := os.read(handle, 65_536)):
-        received += chunk
-    return received
-
-
-def _work(work: Callable[[Say], object], send: int, limit: float) -> NoReturn:
+def _work(
+    work: Callable[[Say], object], receive: Connection, send: Connection, limit: float
+) -> NoReturn:
     """Run the child: it does not close, flush or clean up anything of the parent."""
+    receive.close()
 
     def send_line(message: dict[str, Any]) -> None:
-        line = json.dumps(message).encode() + b"\n"
-        while line:
-            line = line[os.write(send, line) :]
+        send.send_bytes(json.dumps(message).encode())
 
     try:
         # The parent's garbage is not collected here: closing a session may wait for threads that
