@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from fala.base.errors import DataError
 from fala.testing.layer import Decide, Layer, Operation, activate, active
-from fala.testing.python_files import hook, wrap
+from fala.testing.python_files import hook, wrapped
 from fala.testing.sqlite_files import watch_sqlite
 
 
@@ -51,13 +51,12 @@ def watching(
     watch_sqlite()
     hook()
     layer = Layer(root, decide, remember=remember)
-    undo = wrap()
-    activate(layer)
-    try:
-        yield layer
-    finally:
-        activate(None)
-        undo()
+    with wrapped():
+        activate(layer)
+        try:
+            yield layer
+        finally:
+            activate(None)
 
 
 @contextmanager

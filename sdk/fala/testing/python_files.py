@@ -12,21 +12,20 @@ import builtins
 import io
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from fala.testing.layer import OperationKind, active
 
-_hook_installed = False
 
-
+@cache
 def hook() -> None:
     """Watch opens, links, renames and deletions by any function; a hook cannot be removed."""
-    global _hook_installed
-    if not _hook_installed:
-        sys.addaudithook(_audit)
-        _hook_installed = True
+    sys.addaudithook(_audit)
 
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
@@ -86,8 +85,9 @@ def _path_of(handle: int) -> str:
         return os.devnull
 
 
-def wrap() -> Callable[[], None]:
-    """Wrap the functions that write and flush; returns the function that unwraps them."""
+@contextmanager
+def wrapped() -> Iterator[None]:
+    """Wrap the functions that write and flush, inside the block."""
     real_open = builtins.open
     real = {name: getattr(os, name) for name in _HANDLES if hasattr(os, name)}
 
@@ -117,17 +117,13 @@ def wrap() -> Callable[[], None]:
 
         return call
 
-    wrapped: list[tuple[Any, str, Any]] = [(builtins, "open", open_file), (io, "open", open_file)]
-    wrapped += [(os, name, wrapper(name, _HANDLES[name])) for name in real]
-    originals = [(owner, name, getattr(owner, name)) for owner, name, _ in wrapped]
-    for owner, name, function in wrapped:
-        setattr(owner, name, function)
-
-    def undo() -> None:
-        for owner, name, function in originals:
-            setattr(owner, name, function)
-
-    return undo
+    wrappers: dict[str, Any] = {name: wrapper(name, _HANDLES[name]) for name in real}
+    with (
+        mock.patch.object(builtins, "open", open_file),
+        mock.patch.object(io, "open", open_file),
+        mock.patch.multiple(os, **wrappers),
+    ):
+        yield
 
 
 #: Functions of ``os`` on open files, where the system has them; ``shutil`` copies by two of them.

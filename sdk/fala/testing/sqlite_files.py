@@ -13,6 +13,7 @@ import errno
 import os
 from collections.abc import Callable
 from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_int, c_int64, c_void_p
+from functools import cache
 from typing import Any
 
 from fala.base.errors import FalaError
@@ -39,10 +40,6 @@ class _Methods(Structure):
     )  # fmt: skip
 
 
-class _File(Structure):
-    _fields_ = (("methods", c_void_p),)
-
-
 _OPEN = CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_int, c_void_p)
 _DELETION = CFUNCTYPE(c_int, c_void_p, c_char_p, c_int)
 _WRITING = CFUNCTYPE(c_int, c_void_p, c_void_p, c_int, c_int64)
@@ -58,14 +55,13 @@ _paths: dict[int, str] = {}
 _tables: dict[int, _Methods] = {}
 
 
+@cache
 def watch_sqlite() -> None:
     """Let files that SQLite opens from now on call the active layer, if there is one.
 
     Raises:
         FalaError: The SQLite that this Python uses cannot be reached.
     """
-    if _references:
-        return
     try:
         import _sqlite3
 
@@ -98,16 +94,16 @@ def _failure(
 def _opening(real: Any, vfs: int | None) -> Any:  # noqa: ANN401
     def opened(_: int, name: int | None, file: int, flags: int, out: int | None) -> int:
         path = None if not name else os.fsdecode(ctypes.string_at(name))
+        methods = c_void_p.from_address(file)  # the first member of SQLite's structure for a file
         new = path is not None and flags & _CREATE and not os.access(path, os.F_OK)
         if new and _failure("create", path) is not None:
             # SQLite closes a file that failed to open only if it has methods.
-            _File.from_address(file).methods = None
+            methods.value = None
             return _CANNOT_OPEN
         result: int = real(vfs, name, file, flags, out)
-        methods = _File.from_address(file)
-        if result == 0 and methods.methods and path is not None:
+        if result == 0 and methods.value and path is not None:
             _paths[file] = path
-            methods.methods = ctypes.addressof(_watched(methods.methods))
+            methods.value = ctypes.addressof(_watched(methods.value))
         return result
 
     return _OPEN(opened)
