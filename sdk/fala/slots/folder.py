@@ -257,7 +257,7 @@ class Task:
             if slot is not before.active:
                 store.embeddings.add(slot.record.backbone, prepared.embeddings)
                 store.slots.put(slot.record)
-                store.slots.prune_labels()
+                store.examples.prune_labels()
             state = replace(before.state, generation=generation, to_fit=False)
             committed = replace(before, state=state, active=slot)
             store.after_commit(lambda: self._publish(committed))

@@ -361,7 +361,7 @@ def _write(prepared: Prepared, *, in_place: bool) -> Release:
     slots.put(replace(slot.record, name=name, replacement=replacement))
     if not in_place:
         slots.activate(name, active)
-    slots.prune_labels()
+    task.store.examples.prune_labels()
     return replace(slot.release, bundle=bundle)
 
 

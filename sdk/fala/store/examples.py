@@ -185,15 +185,7 @@ class Examples:
             ids |= {key: last + 1 + position for position, key in enumerate(new)}
             if last >= LARGEST_ID - len(new):
                 raise ValueError("an example has an id that is out of range")
-            rows: list[Cells] = []
-            for key in new:
-                label = given[key]
-                times, counts = (now, now), (data, data)
-                rows.append(
-                    self._row(ids[key], key, label, times, counts)
-                    if label is not None
-                    else self._row(ids[key], key, None, (now, None), (data, None))
-                )
+            rows = [self._row(ids[key], key, given[key], (now, now), (data, data)) for key in new]
             relabelled = [
                 self._relabelled(row, label, now, data)
                 for key, row in before.items()
@@ -204,7 +196,7 @@ class Examples:
             earlier = [row for _, row in relabelled if row is not None]
             insert_rows(db, "INSERT OR REPLACE INTO earlier_labels", earlier)
             if relabelled:
-                prune_labels(db, self._adapter)
+                self.prune_labels()
         return [ids[key] for key in keys], new_texts.keys()
 
     def restore(self, examples: Sequence[StoredExample]) -> None:
@@ -215,9 +207,8 @@ class Examples:
             )
             rows = []
             for row in examples:
-                key, label = columns_of_example(row.stored, texts), row.stored_label
-                counts = (1, None if label is None else 1)
-                rows.append(self._row(row.id, key, label, (row.added, row.labelled), counts))
+                key, times = columns_of_example(row.stored, texts), (row.added, row.labelled)
+                rows.append(self._row(row.id, key, row.stored_label, times, (1, 1)))
             insert_rows(db, "INSERT INTO examples", rows)
 
     def _row(
@@ -226,13 +217,21 @@ class Examples:
         key: tuple[int, str],
         label: str | None,
         times: tuple[float, float | None],
-        counts: tuple[int, int | None],
+        counts: tuple[int, int],
     ) -> Cells:
-        """Return the columns of an example, given its document and history."""
-        cell: object = label
-        if label is not None:
-            context = label_context(identity, *key, times[1], self._adapter)
-            cell = self._db.codec.encode_text(label, *context)
+        """Return the columns of an example.
+
+        Args:
+            identity: The example's id.
+            key: The columns for document and history.
+            label: The label's text; None without a label.
+            times: When the example and its label were stored.
+            counts: The counts of data changes at which the example and its label arrived.
+        """
+        if label is None:
+            return (identity, *key, None, times[0], None, self._adapter, counts[0], None)
+        context = label_context(identity, *key, times[1], self._adapter)
+        cell = self._db.codec.encode_text(label, *context)
         return (identity, *key, cell, *times, self._adapter, *counts)
 
     def _relabelled(
@@ -293,6 +292,21 @@ class Examples:
                 rows_in(db, statement, [*ids])
             self._db.note_deletion()
             self._count_change(db)
+
+    def prune_labels(self) -> None:
+        """Delete earlier labels that no slot's model was fitted to. Call it in a transaction.
+
+        A slot needs the labels of its own fit, and of the fit whose old logits are stored.
+        """
+        with self._db.connection() as db:
+            db.execute(
+                "DELETE FROM earlier_labels"
+                " WHERE (SELECT adapter FROM examples WHERE id = example) = :adapter"
+                " AND NOT EXISTS (SELECT 1 FROM slots WHERE slots.adapter = :adapter"
+                " AND (since <= fit_data AND fit_data < until"
+                " OR since <= replaced_fit_data AND replaced_fit_data < until))",
+                {"adapter": self._adapter},
+            )
 
     def all(self, ids: Iterable[int] | None = None) -> list[StoredExample]:
         """Return examples, in the order in which they were added.
@@ -398,22 +412,6 @@ class Examples:
         parts = (f"(SELECT coalesce(max(id), 0) FROM {table})" for table in ("examples", "texts"))
         last, last_text = db.execute(f"SELECT {', '.join(parts)}").fetchone()
         return whole(last), whole(last_text)
-
-
-def prune_labels(db: sqlite3.Connection, adapter: str) -> None:
-    """Delete a task's earlier labels, except those that a slot's model was fitted to.
-
-    Those are the labels of the slot's own fit, and of the fit whose old logits are stored. In a
-    transaction.
-    """
-    db.execute(
-        "DELETE FROM earlier_labels"
-        " WHERE (SELECT adapter FROM examples WHERE id = example) = :adapter"
-        " AND NOT EXISTS (SELECT 1 FROM slots WHERE slots.adapter = :adapter"
-        " AND (since <= fit_data AND fit_data < until"
-        " OR since <= replaced_fit_data AND replaced_fit_data < until))",
-        {"adapter": adapter},
-    )
 
 
 def decode_example(

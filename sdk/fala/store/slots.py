@@ -28,7 +28,6 @@ from fala.store.columns import (
 )
 from fala.store.database import Database, damaged
 from fala.store.encryption import BOUND_SLOT_COLUMNS, SLOT_WEIGHTS, Codec
-from fala.store.examples import prune_labels
 
 #: The names of the device's own slots; a further task's slots have the adapter's name in front.
 SLOTS = ("a", "b")
@@ -283,11 +282,6 @@ class Slots:
             if record is None:
                 raise DeviceError(f"{self._db.path}: slot {name:.60} is empty")
             return record
-
-    def prune_labels(self) -> None:
-        """Delete earlier labels that no slot's model was fitted to. Call it in a transaction."""
-        with self._db.connection() as db:
-            prune_labels(db, self._adapter)
 
     def bundles(self) -> set[str]:
         """Return the digests of the bundles of all tasks' slots."""
