@@ -42,21 +42,18 @@ SLOT_WEIGHTS = ("weight", "bias", "buckets", "lexical")
 BOUND_SLOT_COLUMNS = (
     "bundle", "backbone", "model", "teacher", "labels", "loss",
 )  # fmt: skip
-#: The columns of an example to which its label is bound.
-LABEL_COLUMNS = ("document", "history", "labelled", "adapter")
 
 #: The texts of an example, to which the records computed from them are bound.
 _TEXTS_OF_EXAMPLE = tuple(
     f"(SELECT {column} FROM examples WHERE id = example)" for column in ("document", "history")
 )
-#: The other encrypted records: the table, the columns of its key, the encrypted column, and the
-#: rest of the record's context.
+#: The other encrypted records: the table, the encrypted column, and the record's context.
 _RECORDS = (
-    ("examples", ("id",), "label", ("'label'", *LABEL_COLUMNS)),
-    ("earlier_labels", ("example", "since"), "label", ("'label'", *_TEXTS_OF_EXAMPLE)),
-    ("logits", ("example", "model"), "value", _TEXTS_OF_EXAMPLE),
-    ("device", ("one",), "trust", ("'trust'",)),
-    *(("slots", ("name",), name, (f"'{name}'", *BOUND_SLOT_COLUMNS)) for name in SLOT_WEIGHTS),
+    ("examples", "label", ("id", "'label'", "document", "history", "labelled", "adapter")),
+    ("earlier_labels", "label", ("example", "since", "'label'", *_TEXTS_OF_EXAMPLE)),
+    ("logits", "value", ("example", "model", *_TEXTS_OF_EXAMPLE)),
+    ("device", "trust", ("one", "'trust'")),
+    *(("slots", name, ("name", f"'{name}'", *BOUND_SLOT_COLUMNS)) for name in SLOT_WEIGHTS),
 )
 
 _BYTES = 32
@@ -281,12 +278,12 @@ def rotate(db: sqlite3.Connection, old: Codec, new: Codec) -> None:
         before, after = (("embeddings", row, backbone, name) for name in names[row])
         vectors.append((row, backbone, new.encode(old.decode(vector, *before), *after)))
     insert_rows(db, "INSERT OR REPLACE INTO embeddings", vectors)
-    for table, keys, column, ending in _RECORDS:
+    for table, column, context in _RECORDS:
         is_text = column == "label"
         read: Callable[..., object] = old.decode_text if is_text else old.decode
         write: Callable[..., object] = new.encode_text if is_text else new.encode
-        context, size = ", ".join((*keys, *ending)), len(keys) + len(ending)
-        chosen = db.execute(f"SELECT {context}, * FROM {table} WHERE {column} IS NOT NULL")
+        size, columns = len(context), ", ".join(context)
+        chosen = db.execute(f"SELECT {columns}, * FROM {table} WHERE {column} IS NOT NULL")
         at = [name for name, *_ in chosen.description].index(column, size)
         rows = []
         for row in chosen:
