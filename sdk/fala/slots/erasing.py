@@ -65,7 +65,11 @@ def erase(folder: Path, store: Store) -> None:
         begun = mark.exists()
     if not begun:
         try:
-            store.delete_all(lambda: _write_mark(mark))
+            with store.transaction():
+                with device_errors(folder):
+                    mark.touch(mode=0o600)
+                    sync_directory(folder)
+                store.delete_all()
         except BaseException:
             deleted = False
             with contextlib.suppress(DeviceError):
@@ -100,12 +104,6 @@ def finish_erasing(folder: Path) -> bool:
     except OSError as error:
         raise DeviceError(f"{folder}: {failure(error)}; erase it again") from error
     return True
-
-
-def _write_mark(mark: Path) -> None:
-    with device_errors(mark.parent):
-        mark.touch(mode=0o600)
-        sync_directory(mark.parent)
 
 
 def _delete(file: Path) -> None:

@@ -168,8 +168,8 @@ class Examples:
         now = time.time()
         with self._db.rows("its examples are damaged") as db:
             self._count_change(db)
-            data, (last, last_text) = self._count(db), self._last(db)
-            texts, new_texts = self._texts.add(unique_texts(examples), last_text)
+            data = self._count(db)
+            texts, new_texts = self._texts.add(unique_texts(examples))
             keys = [columns_of_example(example, texts) for example in examples]
             query = (
                 f"SELECT {EXAMPLE_COLUMNS}, added_data, coalesce(labelled_data, 0) FROM examples"
@@ -181,6 +181,7 @@ class Examples:
             for key, label in zip(keys, labels, strict=True):
                 given[key] = given.get(key) if label is None else label
             new = [key for key in given if key not in before]
+            (last,) = db.execute("SELECT coalesce(max(id), 0) FROM examples").fetchone()
             ids = {key: row[0] for key, row in before.items()}
             ids |= {key: last + 1 + position for position, key in enumerate(new)}
             if last >= LARGEST_ID - len(new):
@@ -202,9 +203,7 @@ class Examples:
     def restore(self, examples: Sequence[StoredExample]) -> None:
         """Write examples with their ids and times into a new store. Call it in a transaction."""
         with self._db.connection() as db:
-            texts, _ = self._texts.add(
-                unique_texts(row.stored for row in examples), self._last(db)[1]
-            )
+            texts, _ = self._texts.add(unique_texts(row.stored for row in examples))
             rows = []
             for row in examples:
                 key, times = columns_of_example(row.stored, texts), (row.added, row.labelled)
@@ -406,12 +405,6 @@ class Examples:
         with self._db.rows("its count of changes is damaged"):
             row = db.execute(query, (self._adapter,)).fetchone()
             return 0 if row is None else change_count(row[0])
-
-    def _last(self, db: sqlite3.Connection) -> tuple[int, int]:
-        """Return the last id of an example and that of a text; 0 if there is none."""
-        parts = (f"(SELECT coalesce(max(id), 0) FROM {table})" for table in ("examples", "texts"))
-        last, last_text = db.execute(f"SELECT {', '.join(parts)}").fetchone()
-        return whole(last), whole(last_text)
 
 
 def decode_example(

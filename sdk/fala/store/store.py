@@ -8,7 +8,7 @@ is killed at any instant reopens with either the complete old model or the compl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 
 from fala.base.errors import DeviceError
@@ -104,14 +104,9 @@ class Store:
         """Close the file; see ``Database.close``."""
         self.database.close(message)
 
-    def delete_all(self, begin: Callable[[], None]) -> None:
-        """Delete everything in the file.
-
-        Args:
-            begin: A function that is called first, in the same transaction.
-        """
-        with self.transaction(), self.database.connection() as db:
-            begin()
+    def delete_all(self) -> None:
+        """Delete everything in the file. Call it in a transaction."""
+        with self.database.connection() as db:
             for table in TABLES:
                 db.execute(f"DELETE FROM {table}")
             db.execute("INSERT INTO device (one) VALUES (1)")

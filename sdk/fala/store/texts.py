@@ -152,12 +152,8 @@ class Texts:
             rows = rows_in(db, "SELECT text, id FROM texts WHERE text", [*by_name])
         return {by_name[name]: row for name, row in rows}
 
-    def add(self, texts: Sequence[str], last: int) -> tuple[dict[str, int], dict[str, int]]:
+    def add(self, texts: Sequence[str]) -> tuple[dict[str, int], dict[str, int]]:
         """Write the texts that the table lacks. Call it in a transaction.
-
-        Args:
-            texts: The texts.
-            last: The last id in the table.
 
         Returns:
             The ids of all the texts, and those of the new ones.
@@ -165,6 +161,7 @@ class Texts:
         with self._db.connection() as db:
             ids = self.ids(texts)
             missing = [text for text in texts if text not in ids]
+            (last,) = db.execute("SELECT coalesce(max(id), 0) FROM texts").fetchone()
             if last >= LARGEST_ID - len(missing):
                 raise DeviceError(damaged(self._db.path, "a text has an id that is out of range"))
             new = {text: last + 1 + position for position, text in enumerate(missing)}
