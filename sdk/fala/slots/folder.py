@@ -182,17 +182,14 @@ class Task:
         """
         slots = self.store.slots
         while True:
-            (generation, data), held = slots.counts(), self._held
-            if held is not None and held[0].generation == generation:
-                state, slot, trial, fell_back = held
-                if state.data != data:
-                    state = replace(state, data=data)
-                return Snapshot(self, state, slot, trial, fell_back)
+            state, held = slots.state(), self._held
+            if held is not None and held[0].generation == state.generation:
+                return Snapshot(self, state, *held[1:])
             try:
                 self._held = self._read()
             except (BundleError, DeviceError):
                 # Another process may have installed a release, and deleted this one.
-                if slots.counts()[0] == generation:
+                if slots.state().generation == state.generation:
                     raise
 
     def held(self) -> Snapshot:

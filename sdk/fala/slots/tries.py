@@ -79,7 +79,7 @@ class Trials:
             settings.set_trial(result)
         elif result == "over":
             settings.set_trial(None)
-            slots.advance(slots.counts()[0], to_fit=None)
+            slots.advance(slots.state().generation, to_fit=None)
             _log.info("%s: the trial of the release ended well", self._path)
         return result
 

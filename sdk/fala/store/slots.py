@@ -26,7 +26,7 @@ from fala.store.columns import (
     text,
     whole,
 )
-from fala.store.database import Database, damaged
+from fala.store.database import Database
 from fala.store.encryption import BOUND_SLOT_COLUMNS, SLOT_WEIGHTS, Codec
 
 #: The names of the device's own slots; a further task's slots have the adapter's name in front.
@@ -144,22 +144,8 @@ class Slots:
 
     # Which slot is active
 
-    def counts(self) -> tuple[int, int]:
-        """Return the committed counts of changes: those of the active model, and of data.
-
-        Raises:
-            DeviceError: If no model was ever installed.
-            UnknownAdapterError: If no adapter of the task's name is installed.
-        """
-        with self._db.connection() as db:
-            query = "SELECT generation, data FROM active WHERE adapter = ?"
-            row = db.execute(query, (self._adapter,)).fetchone()
-        if row is None:
-            raise self._not_installed()
-        return self._whole(*row)
-
     def state(self) -> TaskState:
-        """Return the slots of the task.
+        """Return the slots of the task, as they are committed.
 
         Raises:
             DeviceError: If no model was ever installed.
@@ -175,14 +161,9 @@ class Slots:
                 raise self._not_installed()
             generation, data, slot, previous, to_fit, positive = row
             return TaskState(
-                *self._whole(generation, data), text(slot), optional_text(previous),
+                whole(generation), whole(data), text(slot), optional_text(previous),
                 bool(whole(to_fit)), optional_text(positive),
             )  # fmt: skip
-
-    def _whole(self, generation: object, data: object) -> tuple[int, int]:
-        if not isinstance(generation, int) or not isinstance(data, int):
-            raise DeviceError(damaged(self._db.path, "its counts of changes are damaged"))
-        return generation, data
 
     def advance(self, expected: int, *, to_fit: bool | None = False) -> int:
         """Count a change of the active model. Call it in a transaction.
