@@ -218,7 +218,7 @@ def roll_back(folder: Folder) -> None:
         _go_back(folder)
         store.settings.set_fell_back(None)
         if (trial := trials.running()) is not None:
-            trials.write(trial, "resume", store.slots.counts()[0])
+            trials.write(trial, "resume", store.slots.state().generation)
 
 
 def confirm(folder: Folder) -> None:
@@ -318,8 +318,9 @@ def install_release(prepared: Sequence[Prepared]) -> None:
             if not in_place:
                 state = store.slots.state()
                 trial = folder.trials.begin(state.slot, state.generation)
-                manifest = installed[0].bundle.manifest
-                store.settings.note_version(manifest.product, manifest.version)
+                manifest, admission = installed[0].bundle.manifest, store.settings.admission()
+                admission = admission.with_version(manifest.product, manifest.version)
+                store.settings.set_admission(admission)
             store.prune(set().union(*(each.sources for each in prepared)))
         base = installed[0]
         folder.hold(base)
@@ -388,7 +389,7 @@ def load_adapter(
     folder, store, name = task.folder, task.store, task.name
     try:
         with device_errors(folder.path), store.transaction():
-            if folder.store.slots.counts()[0] != base.generation:
+            if folder.store.slots.state().generation != base.generation:
                 raise model_changed(folder.path)
             if name in folder.store.slots.adapters():
                 raise DataError(
@@ -417,7 +418,7 @@ def delete_adapter(task: Task) -> None:
     folder, store = task.folder, task.store
     with store.transaction():
         if task.name not in store.slots.adapters() and not store.examples.counts()[0]:
-            store.slots.counts()  # raises
+            store.slots.state()  # raises
         store.delete_task()
         prune(folder)
         drop_copies(folder.path)

@@ -138,10 +138,6 @@ class Settings:
         """Write why the device fell back. Call it in a transaction."""
         self._set(fell_back=reason)
 
-    def note_version(self, product: str | None, version: int | None) -> None:
-        """Note that a version of a product is installed. Call it in a transaction."""
-        self.set_admission(self.admission().with_version(product, version))
-
     def _get(self, column: str) -> object:
         with self._db.connection() as db:
             row = db.execute(f"SELECT {column} FROM device").fetchone()

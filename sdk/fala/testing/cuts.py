@@ -15,7 +15,7 @@ from typing import Any
 from fala.base.errors import DataError
 from fala.testing.disks import counted, watching
 from fala.testing.layer import Operation, OperationKind, Unsynced
-from fala.testing.processes import Ended, Say, die, run_apart
+from fala.testing.processes import Say, die, run_apart
 
 #: An app's code: its arguments are a copy of the prepared folder, and ``say``.
 Work = Callable[[Path, Say], object]
@@ -81,8 +81,17 @@ class PowerCuts:
     def course(self) -> Course:
         """Return the code's run without a power cut; it happens once."""
         if self._course is None:
+
+            def count(say: Say) -> None:
+                with counted(folder) as operations:
+                    self._work(folder, say)
+                say([[each.number, each.kind, str(each.path)] for each in operations])
+
             with self.copy() as folder:
-                self._course = self._full_run(folder)
+                ended = run_apart(count, limit=self._limit)
+            *said, rows = ended.said
+            operations = tuple(Operation(number, kind, Path(path)) for number, kind, path in rows)
+            self._course = Course(operations, tuple(said), ended.seconds)
         return self._course
 
     def at_operations(
@@ -152,17 +161,6 @@ class PowerCuts:
             lambda say: self._work(folder, say), kill_after=seconds, limit=self._limit
         )
         return Cut(folder, f"after {seconds:.3f} s", ended.said, ended.killed)
-
-    def _full_run(self, folder: Path) -> Course:
-        def count(say: Say) -> None:
-            with counted(folder) as operations:
-                self._work(folder, say)
-            say([[each.number, each.kind, str(each.path)] for each in operations])
-
-        ended: Ended = run_apart(count, limit=self._limit)
-        *said, rows = ended.said
-        operations = tuple(Operation(number, kind, Path(path)) for number, kind, path in rows)
-        return Course(operations, tuple(said), ended.seconds)
 
     @contextmanager
     def copy(self) -> Iterator[Path]:
