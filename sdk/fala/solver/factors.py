@@ -3,9 +3,8 @@
 The factor, the solves with it and its inverse are computed by blocks (Golub and Van Loan, Matrix
 Computations, 4th edition, 2013, sections 3.1.4 and 4.2.9). NumPy's LAPACK does the blocks of the
 diagonal, and matrix products do the rest, as fast as LAPACK's own routines. A block of the diagonal
-is inverted once and then multiplied with. Where that could lose digits, one step of iterative
-refinement follows each such product, which makes it as accurate as a substitution (Higham,
-Accuracy and Stability of Numerical Algorithms, 2nd edition, 2002, sections 12.1 and 14.2).
+is inverted once and then multiplied with, which loses no digit that matters: the prior's 1 keeps
+the factored matrices well conditioned, and Newton's method corrects the steps that they give.
 Everything but the blocks is in the matrix's own precision, because numpy.linalg computes in float64
 only.
 
@@ -16,7 +15,7 @@ approximate by blocks.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -29,41 +28,19 @@ _BLOCK = 64
 _FACTORED = 256
 # Rows of a block that LAPACK inverts; two of them make one of twice the size.
 _INVERTED = 16
-# From this condition number on, products with an inverted block are refined.
-_CONDITION = 1e3
 
 
+@dataclass(frozen=True, eq=False)
 class Triangle:
     """A lower triangular matrix L to solve with.
 
-    Args:
-        lower: The matrix L, shape (n, n), with zeros above the diagonal.
-        inverses: The inverses of the diagonal's blocks, if they are computed already.
-
     Attributes:
-        lower: The matrix L.
+        lower: The matrix L, shape (n, n), with zeros above the diagonal.
+        inverses: The inverses of the diagonal's blocks.
     """
 
-    def __init__(self, lower: Floats, inverses: Sequence[Floats] = ()) -> None:
-        self.lower = lower
-        self._precomputed = inverses
-
-    @cached_property
-    def inverses(self) -> Sequence[Floats]:
-        """The inverses of the diagonal's blocks.
-
-        Raises:
-            numpy.linalg.LinAlgError: L is singular.
-        """
-        return self._precomputed or _inverses(self.lower)
-
-    @cached_property
-    def _refined(self) -> bool:
-        # A NaN counts as a large number.
-        return not all(
-            _length(self.lower[part, part]) * _length(inverse) < _CONDITION
-            for part, inverse in zip(_parts(len(self)), self.inverses, strict=True)
-        )
+    lower: Floats
+    inverses: Sequence[Floats]
 
     def __len__(self) -> int:
         return len(self.lower)
@@ -75,7 +52,7 @@ class Triangle:
         for part, inverse in zip(_parts(len(self)), self.inverses, strict=True):
             if part.start:
                 solution[part] -= product(lower[part, : part.start], solution[: part.start])
-            self._divide(lower[part, part], inverse, solution[part])
+            solution[part] = product(inverse, solution[part])
         return solution
 
     def solve_transposed(self, right: Floats) -> Floats:
@@ -85,15 +62,8 @@ class Triangle:
         for part, inverse in zip(_parts(len(self))[::-1], self.inverses[::-1], strict=True):
             if part.stop < len(self):
                 solution[part] -= product(lower[part.stop :, part].T, solution[part.stop :])
-            self._divide(lower[part, part].T, inverse.T, solution[part])
+            solution[part] = product(inverse.T, solution[part])
         return solution
-
-    def _divide(self, block: Floats, inverse: Floats, right: Floats) -> None:
-        """Solve with one block of the diagonal, in place."""
-        solution = product(inverse, right)
-        if self._refined:
-            solution += product(inverse, right - product(block, solution))
-        right[...] = solution
 
     def solve_both(self, right: Floats) -> Floats:
         """Return (L L')^-1 times a vector (n,) or a matrix (n, k), in float64."""
@@ -133,7 +103,7 @@ def cholesky(matrix: Floats) -> Triangle:
         if np.isnan(np.diagonal(factor)).any() and np.isfinite(np.tril(matrix)).all():
             raise np.linalg.LinAlgError("Matrix is not positive definite")
         matrix[...] = factor
-        return Triangle(matrix)
+        return Triangle(matrix, _inverses(matrix))
     edge = _edge(n)
     first = cholesky(matrix[:edge, :edge])
     matrix[:edge, edge:] = 0.0
@@ -190,10 +160,6 @@ def _along(blocks: Floats, width: int, below: int) -> Floats:
     cut = blocks.reshape(count, size // width, width, size // width, width)
     columns = np.arange(0, size // width, 1 + below)
     return np.ascontiguousarray(np.swapaxes(cut[:, columns + below, :, columns], 0, 1))
-
-
-def _length(block: Floats) -> float:
-    return float(np.abs(block).sum(axis=1).max())
 
 
 #: A function that maps a point, shape (C, p), to another one.
