@@ -9,7 +9,8 @@ import re
 import socket
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urlsplit
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 #: A function that is called with the number of bytes received and the file's length, and that may
 #: raise an error to stop.
 BytesReceived = Callable[[int, int], None]
-_Receive = Callable[[socket.socket, io.RawIOBase, "WriteableBuffer"], int]
 
 _CHUNK = 1 << 16
 _BLANK = b"\xef\xbb\xbf \t\r\n"  # blanks before a page; the first three bytes are a byte order mark
@@ -35,6 +35,7 @@ _ROOT = re.compile(r"/[0-9]+\.root\.json$")
 _NOT_FOUND, _GONE = 404, 410
 # Names that some servers announce for content that is not compressed.
 _PLAIN = ("", "identity", "aws-chunked")
+_HEADER = 2  # bytes of the header of deflate
 # Bytes for status lines, headers, and the marks between chunks.
 _OVERHEAD = 1 << 20
 # Only redirects are followed, because ``resume`` counts its own retries.
@@ -48,10 +49,6 @@ class BrokenConnectionError(exceptions.DownloadError):
 # tuf's own fetcher does not resume, and its time limits apply only between two bytes.
 class Fetcher(FetcherInterface):
     """Fetches metadata for tuf's updater, and releases to a file.
-
-    urllib3's own time limits apply between two bytes, so a server that sends a byte now and then
-    would block the device for days, and urllib3 does not limit the size. So every byte is received
-    by ``_receive``, which limits the time of all requests and the bytes of one request.
 
     Args:
         url: The repository's address, which decides whether the system's proxy is used.
@@ -67,12 +64,11 @@ class Fetcher(FetcherInterface):
     def __init__(self, url: str, limits: UpdateLimits) -> None:
         self.address = url
         self._limits = limits
-        self._end = time.monotonic() + limits.total_seconds
-        self._bytes = 0  # that the current response may still have
+        self._allowance = _Allowance(limits)
         proxy, setting = _proxy(url), _proxy_setting(urlsplit(url).scheme)
         self._way = "" if proxy is None else f" over the proxy of {setting}"
         try:
-            self._connections = _bounded_connections(proxy, self._receive)
+            self._connections = _bounded_connections(proxy, self._allowance)
         # a ValueError means that there is no host
         except (urllib3.exceptions.HTTPError, ValueError) as error:
             raise DownloadError(
@@ -123,6 +119,9 @@ class Fetcher(FetcherInterface):
     def _append(self, url: str, stream: BinaryIO, length: int, progress: BytesReceived) -> None:
         """Write the content of one response to the file."""
         response = self._request(url, length, stream.tell())
+        if response.status == 206 and _encoding(response, url):
+            response.close()  # a part of the compressed file is part of another file
+            response = self._request(url, length)
         # Status 200 means the whole file, even if a part was requested.
         total = 0 if response.status == 200 else stream.tell()
         for chunk in _content(response, url):
@@ -147,8 +146,8 @@ class Fetcher(FetcherInterface):
         headers = {"User-Agent": "fala", "Accept-Encoding": "identity"}
         if start:
             headers["Range"] = f"bytes={start}-"
-        self._bytes = 2 * limit + _OVERHEAD
-        seconds = min(self._limits.connect_seconds, self._seconds())
+        self._allowance.begin(limit)
+        seconds = min(self._limits.connect_seconds, self._allowance.seconds())
         try:
             response = self._connections.request(
                 "GET", url, headers=headers, retries=_RETRIES, timeout=seconds,
@@ -179,7 +178,24 @@ class Fetcher(FetcherInterface):
             f"{url}: the server returns {response.status} {response.reason}", status
         )
 
-    def _seconds(self) -> float:
+
+class _Allowance:
+    """The remaining time of all requests, and the remaining bytes of one request.
+
+    urllib3's own time limits apply between two bytes, so a server that sends a byte now and then
+    would block the device for days, and urllib3 does not limit the size.
+    """
+
+    def __init__(self, limits: UpdateLimits) -> None:
+        self._limits = limits
+        self._end = time.monotonic() + limits.total_seconds
+        self._bytes = 0
+
+    def begin(self, limit: int) -> None:
+        """Start a request for content of a limited number of bytes."""
+        self._bytes = 2 * limit + _OVERHEAD
+
+    def seconds(self) -> float:
         """Return the remaining time in seconds.
 
         Raises:
@@ -192,16 +208,14 @@ class Fetcher(FetcherInterface):
             )
         return seconds
 
-    def _receive(
-        self, connection: socket.socket, raw: io.RawIOBase, buffer: WriteableBuffer
-    ) -> int:
+    def read(self, connection: socket.socket, raw: io.RawIOBase, buffer: WriteableBuffer) -> int:
         """Read the received bytes.
 
         Raises:
             SlowRetrievalError: If no byte came in time.
             DownloadLengthMismatchError: If there are more bytes than a response can have.
         """
-        connection.settimeout(min(self._limits.silent_seconds, self._seconds()))
+        connection.settimeout(min(self._limits.silent_seconds, self.seconds()))
         try:
             count = raw.readinto(buffer) or 0
         except TimeoutError as error:
@@ -215,29 +229,29 @@ class Fetcher(FetcherInterface):
 class _BoundedReader(io.RawIOBase):
     """The bytes of one response: status line, headers, marks and content."""
 
-    def __init__(self, connection: socket.socket, raw: io.RawIOBase, receive: _Receive) -> None:
-        self._connection, self._raw, self._receive = connection, raw, receive
+    def __init__(self, connection: socket.socket, raw: io.RawIOBase, allowance: _Allowance) -> None:
+        self._connection, self._raw, self._allowance = connection, raw, allowance
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        return self._receive(self._connection, self._raw, buffer)
+        return self._allowance.read(self._connection, self._raw, buffer)
 
     def close(self) -> None:
         self._raw.close()
         super().close()
 
 
-def _bounded_connections(proxy: str | None, receive: _Receive) -> urllib3.PoolManager:
-    """Return connections whose every byte is read by a function."""
+def _bounded_connections(proxy: str | None, allowance: _Allowance) -> urllib3.PoolManager:
+    """Return connections whose every byte is read within an allowance."""
 
     class Response(http.client.HTTPResponse):
         def __init__(
             self, sock: socket.socket, debuglevel: int = 0, method: str | None = None
         ) -> None:
             super().__init__(sock, debuglevel, method)
-            reader = _BoundedReader(sock, self.fp.detach(), receive)
+            reader = _BoundedReader(sock, self.fp.detach(), allowance)
             self.fp: io.BufferedReader = io.BufferedReader(reader)
 
     def bounded(pool: Any) -> Any:  # noqa: ANN401 - a class with a class
@@ -272,35 +286,26 @@ def _proxy_setting(scheme: str) -> str:
 
 
 def _content(response: urllib3.BaseHTTPResponse, url: str) -> Iterator[bytes]:
-    """Yield the bytes of a file as they arrive, up to their announced end.
+    """Yield the bytes of a file up to their announced end, in pieces of bounded size.
 
     Raises:
         DownloadHTTPError: If a page replaces the next root, which a host without it may send.
-        DownloadError: If a page replaces another file, or the server compresses the file.
-        BrokenConnectionError: If the connection breaks.
+        DownloadError: If a page replaces another file, or the content cannot be decoded.
     """
-    listed = response.headers.get("Content-Encoding", "").lower().split(",")
-    encodings = [name.strip() for name in listed if name.strip() not in _PLAIN]
+    encoding, content = _encoding(response, url), _received(response, url)
+    if encoding:
+        content = _decoded(content, encoding, url)
     begun = response.status == 206
-    try:
-        if encodings:
-            raise exceptions.DownloadError(
-                f"{url}: the server compresses it by {', '.join(encodings)}, which was not asked "
-                "for and cannot be read; it must serve the file as it is"
-            )
-        while piece := response.read1(_CHUNK):
-            if not begun and (first := piece.lstrip(_BLANK)[:1]):
-                begun = True
-                if first == b"<":  # metadata begin with a brace, and releases with PK
-                    raise _page(url)
-            yield piece
-    except (urllib3.exceptions.HTTPError, ValueError) as error:
-        raise BrokenConnectionError(f"{url}: the connection broke: {error!r:.200}") from error
-    finally:
-        response.close()  # a connection with unread content serves no further request
+    for piece in content:
+        if not begun and (first := piece.lstrip(_BLANK)[:1]):
+            begun = True
+            if first == b"<":  # metadata begin with a brace, and releases with PK
+                raise _page(response, url)
+        yield piece
 
 
-def _page(url: str) -> exceptions.DownloadError:
+def _page(response: urllib3.BaseHTTPResponse, url: str) -> exceptions.DownloadError:
+    response.close()
     message = (
         f"{url}: the server sends an HTML page in place of the file: it does not have the file, "
         "the address is another one, or the network asks to log in"
@@ -309,3 +314,66 @@ def _page(url: str) -> exceptions.DownloadError:
     if _ROOT.search(url):
         return exceptions.DownloadHTTPError(message, _NOT_FOUND)
     return exceptions.DownloadError(message)
+
+
+def _encoding(response: urllib3.BaseHTTPResponse, url: str) -> str:
+    """Return the compression of a response, although none was asked for; empty if there is none.
+
+    Raises:
+        DownloadError: If the compression is neither gzip nor deflate.
+    """
+    listed = response.headers.get("Content-Encoding", "").lower().split(",")
+    encodings = [name.strip() for name in listed if name.strip() not in _PLAIN]
+    if not encodings:
+        return ""
+    if encodings in (["gzip"], ["x-gzip"], ["deflate"]):
+        return encodings[0]
+    response.close()
+    raise exceptions.DownloadError(
+        f"{url}: the server compresses it by {', '.join(encodings)}, which was not asked for and "
+        "cannot be read; it must serve the file as it is"
+    )
+
+
+def _decoded(content: Generator[bytes], encoding: str, url: str) -> Generator[bytes]:
+    """Yield content without its gzip or deflate, in pieces of bounded size.
+
+    Raises:
+        BrokenConnectionError: If the content ends early.
+        DownloadError: If the content is not compressed this way.
+    """
+    decoder, data = None, b""
+    try:
+        for chunk in content:
+            data += chunk
+            if decoder is None:
+                if len(data) < _HEADER:
+                    continue
+                # By the standard, deflate has a header; some servers send none.
+                plain = encoding == "deflate" and int.from_bytes(data[:_HEADER], "big") % 31
+                decoder = zlib.decompressobj(-zlib.MAX_WBITS if plain else 32 + zlib.MAX_WBITS)
+            piece = decoder.decompress(data, _CHUNK)
+            while piece:
+                yield piece
+                piece = decoder.decompress(decoder.unconsumed_tail, _CHUNK)
+            if decoder.eof:  # if a server announces a wrong length, no byte follows
+                return
+            data = b""
+    except zlib.error as error:
+        raise exceptions.DownloadError(
+            f"{url}: the server announces {encoding}, but sends other content"
+        ) from error
+    finally:
+        content.close()
+    raise BrokenConnectionError(f"{url}: its compressed content ends early")
+
+
+def _received(response: urllib3.BaseHTTPResponse, url: str) -> Generator[bytes]:
+    """Yield the bytes of a response as they arrive, up to its announced end."""
+    try:
+        while chunk := response.read1(_CHUNK):
+            yield chunk
+    except (urllib3.exceptions.HTTPError, ValueError) as error:
+        raise BrokenConnectionError(f"{url}: the connection broke: {error!r:.200}") from error
+    finally:
+        response.close()  # a connection with unread content serves no further request

@@ -1,6 +1,7 @@
-"""Ordinary web servers send pages for missing files, and some compress what must not be."""
+"""Ordinary web servers compress files and send pages for missing ones; updates work."""
 
 import gzip
+import zlib
 
 import pytest
 
@@ -11,6 +12,12 @@ pytestmark = pytest.mark.slow
 
 PAGE = b"\xef\xbb\xbf\n<!DOCTYPE html><title>Home</title><p>Welcome" + b"." * 3_000
 NEXT_ROOT = "metadata/2.root.json"
+BOMB = 20_000_000
+
+
+def raw_deflate(data):
+    stream = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return stream.compress(data) + stream.flush()
 
 
 def sends(body, *headers, status="200 OK", length=None, chunked=False):
@@ -24,18 +31,56 @@ def sends(body, *headers, status="200 OK", length=None, chunked=False):
     return lambda handler: handler.wfile.write(head + body)
 
 
-def test_files_that_are_only_called_encoded_are_read(device, vendor, server):
+@pytest.mark.parametrize(
+    ("encoding", "compress", "options"),
+    [
+        ("X-GZip", gzip.compress, {"chunked": True}),
+        ("deflate", zlib.compress, {}),
+        ("deflate", raw_deflate, {"chunked": True}),
+        ("gzip", gzip.compress, {"length": 10_000_000}),
+        ("identity, aws-chunked", bytes, {}),
+    ],
+)
+def test_compressed_files_are_read(device, vendor, server, encoding, compress, options):
     for path, data in server.files.items():
-        server.special[path] = sends(data, "Content-Encoding: identity, aws-chunked")
+        server.special[path] = sends(compress(data), f"Content-Encoding: {encoding}", **options)
     assert device.update(f"{server.address}//", root=vendor.root).new == "model v1 (mid)"
 
 
-def test_a_compressed_release_is_refused(device, vendor, server):
+def test_a_compressed_release_starts_again_instead_of_resuming(device, vendor, server):
+    """Ranges of a compressed file are of the compressed bytes."""
     path = target_in(server.files)
-    body = gzip.compress(server.files[path])
-    server.special[path] = sends(body, "Content-Encoding: gzip", chunked=True)
-    with pytest.raises(DownloadError, match="compresses it by gzip, which was not asked for"):
+    data, asked = server.files[path], []
+    packed = gzip.compress(data)
+
+    def send(handler):
+        asked.append(handler.headers["Range"])
+        header = "Content-Encoding: gzip"
+        if len(asked) == 1:
+            sends(packed[: len(packed) // 2], header, length=len(packed))(handler)
+        elif asked[-1]:
+            start = int(asked[-1][6:-1])
+            place = f"Content-Range: bytes {start}-{len(packed) - 1}/{len(packed)}"
+            sends(packed[start:], header, place, status="206 Partial")(handler)
+        else:
+            sends(packed, header)(handler)
+
+    server.special[path] = send
+    assert device.update(server.address, root=vendor.root).new == "model v1 (mid)"
+    assert asked[0] is asked[-1] is None and len(asked) == 3
+
+
+@pytest.mark.parametrize("name", ["metadata/timestamp.json", "targets"])
+def test_a_bomb_is_bounded(device, vendor, server, name):
+    path = target_in(server.files) if name == "targets" else name
+    stream = zlib.compressobj(wbits=31)
+    body = b"".join(stream.compress(bytes(1_000_000)) for _ in range(BOMB // 1_000_000))
+    server.special[path] = sends(body + stream.flush(), "Content-Encoding: gzip")
+    with pytest.raises(DownloadError, match=r"exceeding|longer than"):
         device.update(server.address, root=vendor.root)
+    parts = (device._folder.path / "updates").glob("*.part")
+    assert sum(part.stat().st_size for part in parts) <= len(server.files[target_in(server.files)])
+    assert device.status().release == "old"
 
 
 @pytest.mark.parametrize(
@@ -43,6 +88,10 @@ def test_a_compressed_release_is_refused(device, vendor, server):
     [
         (["Content-Encoding: br"], b"x", "compresses it by br, which was not asked for"),
         (["Content-Encoding: gzip, gzip"], b"x", "compresses it by gzip, gzip"),
+        (["Content-Encoding: gzip"], b'{"signed": {}}', "announces gzip, but sends other content"),
+        (["Content-Encoding: deflate"], b'{"signed": {}}', "announces deflate"),
+        (["Content-Encoding: gzip"], gzip.compress(b"{}" * 50)[:-9], "ends early"),
+        (["Content-Encoding: gzip"], b"", "ends early"),
         (["Content-Type: text/html"], PAGE, "sends an HTML page in place of the file"),
         ([], gzip.compress(b"{}"), "not what the vendor signed"),
         ([], b"", "not what the vendor signed"),
@@ -65,6 +114,7 @@ def test_the_file_and_the_cause_are_named(device, vendor, server, headers, body,
     [
         sends(PAGE, "Content-Type: text/html"),
         sends(PAGE, chunked=True),
+        sends(gzip.compress(PAGE), "Content-Encoding: gzip"),
         sends(b"", "Location: /index.html", status="302 Found"),
         sends(b"<Error><Code>AccessDenied</Code></Error>", status="403 Forbidden"),
         sends(b"gone", status="410 Gone"),
