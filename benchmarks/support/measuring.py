@@ -10,7 +10,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,29 +58,6 @@ def _print(record: Mapping[str, Any], indent: str) -> None:
             click.echo(f"{title}  {value:.4g}" if isinstance(value, float) else f"{title}  {value}")
 
 
-@dataclass(frozen=True)
-class Timing:
-    """Times of a call, one for each turn.
-
-    Attributes:
-        clock: Seconds on the clock.
-        processor: Seconds of processor time, of all threads.
-    """
-
-    clock: list[float]
-    processor: list[float]
-
-    @property
-    def seconds(self) -> float:
-        """The median on the clock."""
-        return statistics.median(self.clock)
-
-    @property
-    def processor_seconds(self) -> float:
-        """The median of processor time."""
-        return statistics.median(self.processor)
-
-
 class Timed(NamedTuple):
     """A call's result, with the time that it took.
 
@@ -105,7 +81,7 @@ def timed(call: Callable[..., object], *arguments: object) -> Timed:
 
 def in_turns(
     calls: Mapping[str, Callable[[], object]], repeats: int, *, warm: bool = False
-) -> dict[str, Timing]:
+) -> dict[str, list[Timed]]:
     """Time calls in turns, so that other programs slow all of them alike.
 
     Args:
@@ -113,20 +89,20 @@ def in_turns(
         repeats: The number of turns.
         warm: Call each once, untimed, before its turn: its memory is then in the cache.
     """
-    timings = {name: Timing([], []) for name in calls}
+    turns: dict[str, list[Timed]] = {name: [] for name in calls}
     for _ in range(repeats):
         for name, call in calls.items():
             if warm:
                 call()
-            _, clock, processor = timed(call)
-            timings[name].clock.append(clock)
-            timings[name].processor.append(processor)
-    return timings
+            turns[name].append(timed(call))
+    return turns
 
 
-def median_ratio(times: Sequence[float], peer_times: Sequence[float]) -> float:
-    """The median over turns of one call's time divided by another's."""
-    return statistics.median(a / b for a, b in zip(times, peer_times, strict=True))
+def processor_ratio(calls: Sequence[Timed], peer: Sequence[Timed]) -> float:
+    """The median over turns of one call's processor time divided by another's."""
+    return statistics.median(
+        one.processor / other.processor for one, other in zip(calls, peer, strict=True)
+    )
 
 
 def peak_megabytes() -> float:
