@@ -31,10 +31,9 @@ SMALL = {
     "readings.py": ("files", "--count", 20),
     "replace_all.py": ("users", "--users", 4, "--labels", 20, "--pool", 30, "--passes", 5),
     "replacement.py": ("ratio", "--documents", 60, "--budget", 10, "--repeats", 1),
-    "sharing.py": ("whole_share", "--rounds", 2, "--seconds", 3, "--examples", 50),
+    "sharing.py": ("whole_share", "--rounds", 2, "--seconds", 3),
     "switching.py": ("switched_ratio", "plain.fala", "optional.fala", "--repeats", 3),
     "tasks.py": ("disk_in_releases", "adaptable.fala", "--tasks", 2),
-    "threads.py": ("answers", "--seconds", 0.3, "--readers", 2),
     "users.py": ("users", "--users", 40, "--labels", 20),
 }  # fmt: skip
 
