@@ -35,7 +35,7 @@ while True:
 class Lengths:
     """Embeds a text as its length, and records the texts."""
 
-    dimension, is_transformer = 2, False
+    dimension = 2
 
     def __init__(self):
         self.encoded = []

@@ -20,7 +20,7 @@ TEXTS = [f"text {'x' * (number % 50)} {number}" for number in range(300)]
 class Recorder:
     """Embeds a text as its length and its last number."""
 
-    dimension, is_transformer = 2, False
+    dimension = 2
 
     def __init__(self):
         self.encoded = []

@@ -31,7 +31,6 @@ class TrainableBackbone(ABC):
         pad_id: A token id for the positions that the mask hides.
     """
 
-    is_transformer: bool
     max_length: int | None = None  # Number of tokens of a text that are read; None reads all.
 
     def __init__(self, module: nn.Module, pad_id: int) -> None:
@@ -77,8 +76,6 @@ class TransformerLearner(TrainableBackbone):
         tokenizer: The encoder's tokenizer, with truncation at ``max_length``.
     """
 
-    is_transformer = True
-
     def __init__(self, encoder: Encoder, max_length: int) -> None:
         drop_pooler(encoder.module.transformer)
         super().__init__(encoder.module, encoder.pad_id)
@@ -118,8 +115,6 @@ class WordLearner(TrainableBackbone):
         ExportError: The bundle is of another kind.
         BundleError: The bundle's files do not fit together, or have changed.
     """
-
-    is_transformer = False
 
     def __init__(self, bundle: Bundle, texts: Sequence[str]) -> None:
         self.manifest = bundle.manifest

@@ -20,10 +20,6 @@ class Backbone(Protocol):
     def dimension(self) -> int:
         """Length of an embedding."""
 
-    @property
-    def is_transformer(self) -> bool:
-        """Whether encoding a text is a forward pass, the currency of every budget."""
-
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts.
 
@@ -44,14 +40,12 @@ class LazyBackbone:
 
     Args:
         load: Loads the backbone. ``encode`` raises its errors, and the next call loads again.
-        transformer: Whether encoding a text is a forward pass.
     """
 
-    def __init__(self, load: Callable[[], Backbone], *, transformer: bool) -> None:
+    def __init__(self, load: Callable[[], Backbone]) -> None:
         self._load = load
         self._loaded: Backbone | None = None
         self._lock = RLock()  # the app's own encoder may use the device
-        self.is_transformer = transformer
 
     def load(self) -> Backbone:
         """Return the backbone itself, loaded once."""
@@ -73,8 +67,6 @@ class AdaptedBackbone:
         backbone: The transformer.
         adapter: The adapter.
     """
-
-    is_transformer = True
 
     def __init__(self, backbone: OnnxEncoder, adapter: AdapterWeights) -> None:
         self._backbone, self._adapter = backbone, adapter

@@ -125,8 +125,6 @@ class ExternalEncoder:
     probes: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
     texts: bool = False
 
-    is_transformer = True
-
     @property
     def functions(self) -> dict[str, EncoderFunction] | None:
         """The function by its name, or None."""

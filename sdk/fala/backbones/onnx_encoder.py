@@ -73,7 +73,6 @@ class OnnxEncoder:
             the output's dimension is not fixed in the graph.
     """
 
-    is_transformer = True
     #: Called with texts and the function that encodes them, where embeddings are kept in memory.
     cached: Callable[[Sequence[str], Encode], NDArray[np.float32]] | None = None
 

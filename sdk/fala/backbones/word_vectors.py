@@ -90,8 +90,6 @@ class MeanOfVectors(ABC):
         BundleFormatError: The shapes or types do not fit, or a number is not finite.
     """
 
-    is_transformer = False
-
     def __init__(
         self, count: int, vectors: NDArray[Any], scales: NDArray[Any] | None = None
     ) -> None:

@@ -97,7 +97,7 @@ def encode_missing(
     return forward(
         [name for name in by_name if name not in stored],
         lambda names: backbone.encode([by_name[name] for name in names]),
-        run, free=not backbone.is_transformer, chunk=KEPT_CHUNK,
+        run, free=snapshot.release.static, chunk=KEPT_CHUNK,
         keep=lambda encoded: task.keep_embeddings(digest, encoded),
     )  # fmt: skip
 

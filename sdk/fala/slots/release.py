@@ -56,8 +56,7 @@ class Release:
             BundleMismatchError: If the bundle is only a backbone.
             BundleError: If a part of the bundle cannot be read, or does not fit the others.
         """
-        transformer = bundle.manifest.kind not in VECTOR_TABLES
-        return cls(bundle, head_of(bundle), LazyBackbone(load, transformer=transformer))
+        return cls(bundle, head_of(bundle), LazyBackbone(load))
 
     @classmethod
     def of_adapter(cls, bundle: Bundle, base: Release) -> Release:
@@ -83,7 +82,7 @@ class Release:
         def load() -> Backbone:
             return adapted_backbone_of(bundle, base.backbone.load())
 
-        return cls(bundle, head_of(bundle), LazyBackbone(load, transformer=True))
+        return cls(bundle, head_of(bundle), LazyBackbone(load))
 
     def loading(self, executor: Executor) -> Release:
         """Return the same release, whose backbone another thread is loading, if a thread starts."""
@@ -91,8 +90,7 @@ class Release:
             loading = executor.submit(self.backbone.load)
         except RuntimeError:  # the backbone is then loaded at its first use
             return self
-        transformer = self.backbone.is_transformer
-        return replace(self, backbone=LazyBackbone(loading.result, transformer=transformer))
+        return replace(self, backbone=LazyBackbone(loading.result))
 
     @property
     def bridges(self) -> Mapping[str, Bridge]:
@@ -111,8 +109,8 @@ class Release:
 
     @property
     def static(self) -> bool:
-        """Whether encoding costs no forward pass."""
-        return not self.backbone.is_transformer
+        """Whether encoding costs no forward pass, the currency of every budget."""
+        return self.bundle.manifest.kind in VECTOR_TABLES
 
     @property
     def sources(self) -> set[str]:

@@ -82,7 +82,7 @@ def test_adapters_for_another_graph_are_rejected(encoder, inputs, match):
 def test_a_backbone_without_optional_inputs_rejects_adapters(adapter):
     plain = OnnxEncoder(onnx_model().SerializeToString(), tokenizer_json(), max_length=MAX_LENGTH)
     assert plain.optional_inputs == {}
-    lazy = LazyBackbone(lambda: plain, transformer=True)
+    lazy = LazyBackbone(lambda: plain)
     np.testing.assert_array_equal(lazy.encode(TEXTS), plain.encode(TEXTS))
     with pytest.raises(BundleFormatError, match="it has none"):
         plain.encode(TEXTS, adapter)
