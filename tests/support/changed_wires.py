@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 
 from fala.audit.graph import Graph, Tensor, read_onnx
-from fala.audit.messages import MESSAGES, Reader
+from fala.audit.messages import MESSAGES, read_fields
 from fala.audit.model import check_onnx
 from fala.base.errors import BundleError
 
@@ -347,7 +347,7 @@ def compared(model: bytes) -> str | None:
         proto = onnx.load_from_string(model)
     except DecodeError as error:
         return f"protobuf rejects it: {error}"
-    reading = Reader().fields(memoryview(model), "Model")
+    reading = read_fields(memoryview(model), "Model")
     return _messages_differ(reading, proto, "model") or _graphs_differ(
         read_onnx(model), proto.graph
     )

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.audit import limits
-from fala.audit.messages import Reader
+from fala.audit.messages import read_fields
 from fala.base.errors import BundleFormatError
 
 #: NumPy's types for ONNX's (TensorProto.DataType); of other types only sizes matter.
@@ -228,7 +228,7 @@ def read_onnx(model: bytes) -> Graph:
         ValueError: The file is not in ONNX's format, or not all readers read it alike.
     """
     graph = None
-    for name, value in Reader().fields(memoryview(model), "Model"):
+    for name, value in read_fields(memoryview(model), "Model"):
         if name in ("training_info", "functions"):
             # The runtime inlines functions, so that their size can grow exponentially.
             raise UnsoundError(

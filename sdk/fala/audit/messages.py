@@ -19,6 +19,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -104,70 +105,67 @@ def _forms(fields: str) -> Iterator[tuple[int, Form]]:
 MESSAGES = {message: dict(_forms(fields)) for message, fields in _FIELDS.items()}
 
 
-class Reader:
-    """Reads the messages of one file, with a bound on their total number of fields."""
+def read_fields(
+    data: memoryview, message: str, counter: Iterator[int] | None = None
+) -> Iterator[tuple[str, Any]]:
+    """Yield the fields of a message: the name and the value of each.
 
-    def __init__(self) -> None:
-        self._fields = 0
+    A message inside is an iterator like this one; what the caller does not read of it is read
+    before the next field. Numbers of a list are yielded in arrays, of one number or more.
 
-    def fields(self, data: memoryview, message: str) -> Iterator[tuple[str, Any]]:
-        """Yield the fields of a message: the name and the value of each.
+    Args:
+        data: The message's bytes.
+        message: Its name in ``MESSAGES``.
+        counter: Counts the fields of the file; None if the message is the whole file.
 
-        A message inside is an iterator like this one; what the caller does not read of it is read
-        before the next field. Numbers of a list are yielded in arrays, of one number or more.
-
-        Args:
-            data: The message's bytes.
-            message: Its name in ``MESSAGES``.
-
-        Raises:
-            ValueError: Readers may differ in what it is, or there are too many fields.
-        """
-        forms, seen = MESSAGES[message], set[str]()
-        position, end = 0, len(data)
-        while position < end:
-            self._fields += 1
-            if self._fields > MOST_FIELDS:
-                raise ValueError(f"the file has more than {MOST_FIELDS} fields")
-            key, position = _varint(data, position)
-            form, wire = forms.get(key >> 3), key & 7
-            if form is None:
-                raise ValueError(f"{message} has the field {key >> 3}, which no encoder has")
-            if not form.many:
-                once = "one of a choice" if form.choice else form.name
-                if once in seen:
-                    raise ValueError(f"{message} has {once} twice")
-                seen.add(once)
-            packed = form.many and wire == _BYTES != form.wire
-            if wire != form.wire and not packed:
-                raise ValueError(f"the field {form.name} of {message} is of another type")
-            if wire == _VARINT:
-                value, position = _varint(data, position)
-                numbers = _whole(np.array([value], np.uint64), form.kind)
-                yield form.name, numbers if form.many else int(numbers[0])
-                continue
-            if (length := _WIDTHS.get(wire)) is None:
-                length, position = _varint(data, position)
-            if position + length > end:
-                raise ValueError("a field runs past the end")
-            content = data[position : position + length]
-            position += length
-            if packed:
-                for numbers in _packed(content, form.kind):
-                    yield form.name, numbers
-            elif form.kind in _FLOATS:
-                dtype, layout = _FLOATS[form.kind]
-                many = np.frombuffer(content, dtype)
-                yield form.name, many if form.many else struct.unpack(layout, content)[0]
-            elif form.kind == "text":
-                yield form.name, _text(content)
-            elif form.kind == "bytes":
-                yield form.name, content
-            else:
-                inner = self.fields(content, form.kind)
-                yield form.name, inner
-                for _ in inner:
-                    pass
+    Raises:
+        ValueError: Readers may differ in what it is, or there are too many fields.
+    """
+    forms, seen = MESSAGES[message], set[str]()
+    counter = count(1) if counter is None else counter
+    position, end = 0, len(data)
+    while position < end:
+        if next(counter) > MOST_FIELDS:
+            raise ValueError(f"the file has more than {MOST_FIELDS} fields")
+        key, position = _varint(data, position)
+        form, wire = forms.get(key >> 3), key & 7
+        if form is None:
+            raise ValueError(f"{message} has the field {key >> 3}, which no encoder has")
+        if not form.many:
+            once = "one of a choice" if form.choice else form.name
+            if once in seen:
+                raise ValueError(f"{message} has {once} twice")
+            seen.add(once)
+        packed = form.many and wire == _BYTES != form.wire
+        if wire != form.wire and not packed:
+            raise ValueError(f"the field {form.name} of {message} is of another type")
+        if wire == _VARINT:
+            value, position = _varint(data, position)
+            numbers = _whole(np.array([value], np.uint64), form.kind)
+            yield form.name, numbers if form.many else int(numbers[0])
+            continue
+        if (length := _WIDTHS.get(wire)) is None:
+            length, position = _varint(data, position)
+        if position + length > end:
+            raise ValueError("a field runs past the end")
+        content = data[position : position + length]
+        position += length
+        if packed:
+            for numbers in _packed(content, form.kind):
+                yield form.name, numbers
+        elif form.kind in _FLOATS:
+            dtype, layout = _FLOATS[form.kind]
+            many = np.frombuffer(content, dtype)
+            yield form.name, many if form.many else struct.unpack(layout, content)[0]
+        elif form.kind == "text":
+            yield form.name, _text(content)
+        elif form.kind == "bytes":
+            yield form.name, content
+        else:
+            inner = read_fields(content, form.kind, counter)
+            yield form.name, inner
+            for _ in inner:
+                pass
 
 
 def _varint(data: memoryview, position: int) -> tuple[int, int]:
