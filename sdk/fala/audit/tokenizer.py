@@ -135,18 +135,9 @@ def unknown_patterns(data: bytes) -> list[str]:
     Args:
         data: The tokenizer's JSON.
     """
-    tokenizer = json.loads(data)
-    pending, found = [tokenizer.get(kind) for kind in _PARTS], []
-    while pending:  # without recursion, because other values may be nested deeply
-        value = pending.pop()
-        if isinstance(value, dict):
-            expression = value.get("Regex")
-            if isinstance(expression, str) and expression not in PATTERNS:
-                found.append(expression)
-            pending += value.values()
-        elif isinstance(value, list):
-            pending += value
-    return found
+    parts = [part for part in _parts(json.loads(data)) if part["type"] in ("Replace", "Split")]
+    expressions = [part["pattern"]["Regex"] for part in parts if "Regex" in part["pattern"]]
+    return [expression for expression in expressions if expression not in PATTERNS]
 
 
 def distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
