@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 import time
@@ -34,28 +33,23 @@ class Bar(Protocol):
 
 
 @contextmanager
-def progress(label: str, length: int = 0, log: logging.Logger | None = None) -> Iterator[Bar]:
+def progress(label: str, length: int = 0) -> Iterator[Bar]:
     """Show the progress of a step on standard error.
 
     Args:
         label: The name of the step.
         length: The length of the whole step, in any unit; 0 if it is unknown.
-        log: The logger that gets a line, at level INFO, after a step of two seconds or more.
 
     Yields:
         A bar. If standard error is not a terminal (as in the log of a build), it prints a line
         after two seconds and then every 30 seconds, whether or not it is updated.
     """
-    began = time.monotonic()
     if sys.stderr.isatty():
         with click.progressbar(length=length or 1, label=label, file=sys.stderr) as bar:
             yield bar
     else:
         with _Lines(label, length) as lines:
             yield lines
-    seconds = time.monotonic() - began
-    if log is not None and seconds >= _FIRST:
-        log.info("%s: %.1f s", label, seconds)
 
 
 @contextmanager
