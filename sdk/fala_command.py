@@ -14,10 +14,10 @@ from functools import partial
 
 try:
     import locale  # noqa: F401 - click imports it when a command is made
-    from typing import IO, Any
+    from typing import NoReturn
 
     import click
-    from click.shell_completion import get_completion_class
+    from click.shell_completion import BashComplete, FishComplete, ZshComplete
 except (KeyboardInterrupt, ImportError) as error:  # everything else is imported by Part.load
     # Extension modules raise ImportError when Ctrl-C interrupts their import.
     if isinstance(error, KeyboardInterrupt) or isinstance(error.__cause__, KeyboardInterrupt):
@@ -42,31 +42,34 @@ class Part(click.Command):
         super().__init__(name, short_help=about)
         self.where, self.extra, self.program = where, extra, program
 
-    def load(self, called: str) -> click.Command:
+    def load(self) -> click.Command:
         """Import the real command.
 
-        Args:
-            called: How the user calls it, which errors name; the first word is the program.
-
         Raises:
-            click.ClickException: If the command is not installed, or Ctrl-C came.
+            ImportError: If the command is not installed.
         """
         module, _, name = self.where.partition(":")
-        program, _, _ = called.partition(" ")
-        try:
-            from fala.cli.commands import dropped_interrupts_repeated
+        from fala.cli.commands import dropped_interrupts_repeated
 
-            with dropped_interrupts_repeated():
-                loaded: click.Command = getattr(importlib.import_module(module), name)
-        except (KeyboardInterrupt, ImportError) as error:
-            # Extension modules raise ImportError when Ctrl-C interrupts their import.
-            if isinstance(error, KeyboardInterrupt) or isinstance(
-                error.__cause__, KeyboardInterrupt
-            ):
-                raise _Failure(program, "interrupted", INTERRUPTED) from error
-            message = f"'{called}' is not installed: {self._remedy()} ({error})"
-            raise _Failure(program, message) from error
+        with dropped_interrupts_repeated():
+            loaded: click.Command = getattr(importlib.import_module(module), name)
         return loaded
+
+    def give_up(self, called: str, error: BaseException) -> NoReturn:
+        """Exit, because the import of the real command failed, or was interrupted by Ctrl-C.
+
+        Args:
+            called: How the user calls it, which the message names; the first word is the program.
+            error: The error of ``load``.
+        """
+        program, _, _ = called.partition(" ")
+        # Extension modules raise ImportError when Ctrl-C interrupts their import.
+        if isinstance(error, KeyboardInterrupt) or isinstance(error.__cause__, KeyboardInterrupt):
+            click.echo(f"{program}: interrupted", err=True)
+            sys.exit(INTERRUPTED)
+        message = f"'{called}' is not installed: {self._remedy()} ({error})"
+        click.echo(f"{program}: {message}", err=True)
+        sys.exit(MISTAKE)
 
     def _remedy(self) -> str:
         """Return what installs the command: its extra, or all of FaLA if ``fala`` is broken."""
@@ -105,16 +108,6 @@ PARTS = (
 )  # fmt: skip
 
 
-class _Failure(click.ClickException):
-    def __init__(self, program: str, message: str, exit_code: int = MISTAKE) -> None:
-        super().__init__(f"{program}: {message}")
-        self.exit_code = exit_code  # type: ignore[misc]  # a class variable to click
-
-    def show(self, file: IO[Any] | None = None) -> None:
-        """Print the message."""
-        click.echo(self.message, file=file, err=True)
-
-
 class _Umbrella(click.Group):
     """Imports a command when it is called, and none to list the commands."""
 
@@ -130,11 +123,11 @@ class _Umbrella(click.Group):
         if not isinstance(command, Part):
             return name, command, rest
         try:
-            return name, command.load(f"fala {name}"), rest
-        except _Failure:
+            return name, command.load(), rest
+        except (KeyboardInterrupt, ImportError) as error:
             if ctx.resilient_parsing:  # completion has nothing to offer
                 return None, None, rest
-            raise
+            command.give_up(f"fala {name}", error)
 
 
 @click.group(
@@ -145,7 +138,7 @@ def command() -> None:
     """Keep a user's personal model when the backbone under it is replaced."""
 
 
-_SHELLS = ("bash", "zsh", "fish")
+_SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 
 # The \b keeps click from rewrapping the lines.
 _SHELL_LINES = """\b
@@ -160,12 +153,9 @@ To install it:
 @click.argument("shell", type=click.Choice(_SHELLS))
 def completion(shell: str) -> None:
     """Print the code that makes a shell complete commands and names."""
-    shell_class = get_completion_class(shell)
-    if shell_class is None:  # click has all three
-        raise _Failure("fala", f"no completion for {shell}")
     for program in ("fala", *(part.program for part in PARTS if part.program)):
         variable = f"_{program.replace('-', '_').upper()}_COMPLETE"
-        click.echo(shell_class(command, {}, program, variable).source())
+        click.echo(_SHELLS[shell](command, {}, program, variable).source())
 
 
 def main() -> None:
@@ -188,10 +178,9 @@ def _run(program: str) -> None:
     _replace_what_no_terminal_shows()
     (part,) = (part for part in PARTS if part.program == program)
     try:
-        loaded = part.load(program)
-    except _Failure as error:
-        error.show()
-        sys.exit(error.exit_code)
+        loaded = part.load()
+    except (KeyboardInterrupt, ImportError) as error:
+        part.give_up(program, error)
     loaded()
 
 

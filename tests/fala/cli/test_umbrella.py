@@ -44,7 +44,7 @@ except SystemExit:
 
 @pytest.mark.parametrize("part", fala_command.PARTS, ids=lambda part: part.name)
 def test_a_command_and_the_list_have_the_same_description(part):
-    assert part.load("fala").help.partition("\n")[0] == part.short_help
+    assert part.load().help.partition("\n")[0] == part.short_help
     shown = PROGRAM.works(part.name, "-h")
     assert shown.stderr == ""
     assert shown.stdout.startswith(f"Usage: fala {part.name} ")
