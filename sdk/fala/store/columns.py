@@ -123,20 +123,17 @@ def rows_in(
     return rows
 
 
-def insert_rows(
-    db: sqlite3.Connection, insertion: str, rows: Sequence[tuple[object, ...]], ending: str = ""
-) -> None:
-    """Insert rows in as few statements as possible. Call it in a transaction.
+def put_rows(db: sqlite3.Connection, table: str, rows: Sequence[tuple[object, ...]]) -> None:
+    """Insert rows, or replace those of the same key. Call it in a transaction.
 
     Args:
         db: The connection.
-        insertion: The statement up to ``VALUES``.
-        rows: The rows, all of the same length.
-        ending: The part of the statement that follows the rows.
+        table: The table, with the columns in parentheses if the rows do not have all of them.
+        rows: The rows, all of the same length; they take as few statements as possible.
     """
     size = _VARIABLES // len(rows[0]) if rows else 1
     for start in range(0, len(rows), size):
         part = rows[start : start + size]
         marks = f"({', '.join('?' * len(part[0]))})"
         cells = [cell for row in part for cell in row]
-        db.execute(f"{insertion} VALUES {', '.join([marks] * len(part))} {ending}", cells)
+        db.execute(f"INSERT OR REPLACE INTO {table} VALUES {', '.join([marks] * len(part))}", cells)

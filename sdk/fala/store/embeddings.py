@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fala.base.errors import DataError
 from fala.base.examples import as_text
-from fala.store.columns import encode_floats, floats, insert_rows, rows_in, whole
+from fala.store.columns import encode_floats, floats, put_rows, rows_in, whole
 from fala.store.database import Database
 from fala.store.encryption import decode_text
 from fala.store.texts import Texts
@@ -48,7 +48,7 @@ class EmbeddingTable:
                     row = ids[name]
                     context = ("embeddings", row, backbone, codec.lookup(name))
                     rows.append((row, backbone, codec.encode(half.tobytes(), *context)))
-            insert_rows(db, "INSERT OR REPLACE INTO embeddings", rows)
+            put_rows(db, "embeddings", rows)
 
     def get(
         self, backbone: str, texts: Sequence[str] | None = None
@@ -102,7 +102,7 @@ class Logits:
             for row, value in logits.items():
                 context = ("logits", row, model, *contexts.get(row, ()))
                 rows.append((row, model, codec.encode(encode_floats(value), *context)))
-            insert_rows(db, "INSERT OR REPLACE INTO logits", rows)
+            put_rows(db, "logits", rows)
 
     def get(self, model: str) -> dict[int, NDArray[np.float32]]:
         """Return a model's logits (C,), by example."""

@@ -32,7 +32,7 @@ import zlib
 from collections.abc import Callable
 
 from fala.base.errors import DataError, DeviceError, needs, type_of
-from fala.store.columns import blob, insert_rows, text
+from fala.store.columns import blob, put_rows, text
 
 #: A function that returns the app's key, 32 bytes.
 Key = Callable[[], bytes]
@@ -273,11 +273,11 @@ def rotate(db: sqlite3.Connection, old: Codec, new: Codec) -> None:
     for row, name, encrypted in db.execute("SELECT id, text, sealed FROM texts"):
         texts.append(text_columns(new, row, decode_text(old, row, name, encrypted)))
         names[row] = name, texts[-1][1]
-    insert_rows(db, "INSERT OR REPLACE INTO texts", texts)
+    put_rows(db, "texts", texts)
     for row, backbone, vector in db.execute("SELECT text, backbone, vector FROM embeddings"):
         before, after = (("embeddings", row, backbone, name) for name in names[row])
         vectors.append((row, backbone, new.encode(old.decode(vector, *before), *after)))
-    insert_rows(db, "INSERT OR REPLACE INTO embeddings", vectors)
+    put_rows(db, "embeddings", vectors)
     for table, column, context in _RECORDS:
         is_text = column == "label"
         read: Callable[..., object] = old.decode_text if is_text else old.decode
@@ -289,4 +289,4 @@ def rotate(db: sqlite3.Connection, old: Codec, new: Codec) -> None:
         for row in chosen:
             record = write(read(row[at], table, *row[:size]), table, *row[:size])
             rows.append((*row[size:at], record, *row[at + 1 :]))
-        insert_rows(db, f"INSERT OR REPLACE INTO {table}", rows)
+        put_rows(db, table, rows)

@@ -16,10 +16,10 @@ from fala.model.labels import OwnLabel
 from fala.store.columns import (
     adapter_named,
     change_count,
-    insert_rows,
     number,
     optional_number,
     optional_text,
+    put_rows,
     rows_in,
     text,
     whole,
@@ -46,11 +46,6 @@ _IDS = "SELECT id FROM examples WHERE adapter = ?"
 _HISTORY = (
     "SELECT id, since, until, earlier_labels.label, document, history, added_data, labelled_data"
     " FROM examples LEFT JOIN earlier_labels ON example = id"
-)
-#: How an insertion changes an example that already exists.
-_RELABEL = (
-    "ON CONFLICT (id) DO UPDATE SET label = excluded.label, labelled = excluded.labelled,"
-    " labelled_data = excluded.labelled_data"
 )
 
 Cells: TypeAlias = tuple[Any, ...]
@@ -193,9 +188,9 @@ class Examples:
                 if (label := given.get(key)) is not None
             ]
             rows += [row for row, _ in relabelled]
-            insert_rows(db, "INSERT INTO examples", rows, _RELABEL)
+            put_rows(db, "examples", rows)
             earlier = [row for _, row in relabelled if row is not None]
-            insert_rows(db, "INSERT OR REPLACE INTO earlier_labels", earlier)
+            put_rows(db, "earlier_labels", earlier)
             if relabelled:
                 self.prune_labels()
         return [ids[key] for key in keys], new_texts.keys()
@@ -208,7 +203,7 @@ class Examples:
             for row in examples:
                 key, times = columns_of_example(row.stored, texts), (row.added, row.labelled)
                 rows.append(self._row(row.id, key, row.stored_label, times, (1, 1)))
-            insert_rows(db, "INSERT INTO examples", rows)
+            put_rows(db, "examples", rows)
 
     def _row(
         self,

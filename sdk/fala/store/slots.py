@@ -23,6 +23,7 @@ from fala.store.columns import (
     optional_number,
     optional_text,
     per_tag,
+    put_rows,
     text,
     whole,
 )
@@ -244,13 +245,8 @@ class Slots:
             else value
             for column, value in cells.items()
         }
-        marks = ", ".join(f":{name}" for name in row)
-        changes = ", ".join(f"{name} = excluded.{name}" for name in row)
         with self._db.connection() as db:
-            db.execute(
-                f"INSERT INTO slots ({', '.join(row)}) VALUES ({marks})"
-                f" ON CONFLICT (name) DO UPDATE SET {changes}", row
-            )  # fmt: skip
+            put_rows(db, f"slots ({', '.join(row)})", [tuple(row.values())])
 
     def get(self, name: str) -> SlotRecord:
         """Read a slot's personal model.

@@ -23,7 +23,7 @@ import numpy as np
 
 from fala.base.errors import DeviceError, check_word
 from fala.base.examples import Example, Match, as_text, unique_texts
-from fala.store.columns import insert_rows, rows_in
+from fala.store.columns import put_rows, rows_in
 from fala.store.database import Database, damaged
 from fala.store.encryption import decode_text, text_columns
 from fala.text.ngrams import Ngrams, ngrams
@@ -167,7 +167,7 @@ class Texts:
             new = {text: last + 1 + position for position, text in enumerate(missing)}
             codec = self._db.codec
             rows = [text_columns(codec, row, text) for text, row in new.items()]
-            insert_rows(db, "INSERT INTO texts (id, text, sealed)", rows)
+            put_rows(db, "texts", rows)
         return ids | new, new
 
     def by_id(self, ids: Sequence[int]) -> dict[int, object]:
