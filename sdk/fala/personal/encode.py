@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 
 from fala.base.examples import Example, items_of, unique_texts
 from fala.model.heads import Vectors
@@ -69,12 +69,7 @@ def forward(
     return embeddings
 
 
-def encode_missing(
-    snapshot: Snapshot,
-    examples: Sequence[Example],
-    new: Container[str],
-    run: Run,
-) -> Encoded:
+def encode_missing(snapshot: Snapshot, examples: Sequence[Example], run: Run) -> Encoded:
     """Encode the texts without a stored embedding of the active backbone.
 
     The embeddings are stored as they arrive, except the last few.
@@ -82,7 +77,6 @@ def encode_missing(
     Args:
         snapshot: The snapshot of the task.
         examples: The examples with these texts.
-        new: The names of texts that have no embedding yet.
         run: The run, which reports progress and can be cancelled.
 
     Returns:
@@ -92,7 +86,7 @@ def encode_missing(
     store = task.store
     texts = unique_texts(examples)
     by_name = dict(zip(store.texts.names(texts), texts, strict=True))
-    stored = store.embeddings.get(digest, [name for name in by_name if name not in new])
+    stored = store.embeddings.get(digest, list(by_name))
     backbone = snapshot.release.backbone
     return forward(
         [name for name in by_name if name not in stored],

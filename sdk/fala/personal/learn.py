@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -125,9 +125,9 @@ class Learner:
         self, snapshot: Snapshot, examples: Sequence[Example], labels: Sequence[str | None]
     ) -> list[int]:
         """Store examples and labels, and return their ids once they are on the disk."""
-        ids, new = self._keep(snapshot, examples, labels)
+        ids = self._keep(snapshot, examples, labels)
         if not self.store.texts.kept:  # the texts cannot be encoded later
-            snapshot, encoded = self._encode(snapshot, examples, new, Run())
+            snapshot, encoded = self._encode(snapshot, examples, Run())
             self.task.keep_embeddings(snapshot.backbone, encoded)
         return ids
 
@@ -147,8 +147,8 @@ class Learner:
             run: The run, which reports progress and can be cancelled.
         """
         # Examples are stored before any computation, so a failure there loses no user data.
-        ids, new = self._keep(snapshot, examples, labels)
-        before, encoded = self._encode(snapshot, examples, new, run)
+        ids = self._keep(snapshot, examples, labels)
+        before, encoded = self._encode(snapshot, examples, run)
         with self.store.turn():
             snapshot = opened(self.task)
             if snapshot.backbone != before.backbone:
@@ -183,25 +183,21 @@ class Learner:
 
     def _keep(
         self, snapshot: Snapshot, examples: Sequence[Example], labels: Sequence[str | None]
-    ) -> tuple[list[int], Collection[str]]:
-        """Store examples with their labels, and the vectors of items."""
+    ) -> list[int]:
+        """Store examples with their labels, and the vectors of items; return the examples' ids."""
         store = self.store
         vectors = item_vectors(snapshot, examples)
         named = store.texts.named(examples)
         with store.transaction():
-            kept = store.examples.remember(named, labels)
-            if vectors:
-                store.embeddings.add(snapshot.backbone, vectors)
-                return kept[0], ()
-        return kept
+            ids = store.examples.remember(named, labels)
+            store.embeddings.add(snapshot.backbone, vectors)
+        return ids
 
     def _encode(
-        self, snapshot: Snapshot, examples: Sequence[Example], new: Collection[str], run: Run
+        self, snapshot: Snapshot, examples: Sequence[Example], run: Run
     ) -> tuple[Snapshot, Encoded]:
         """Encode texts without an embedding, and return the task whose backbone encoded them."""
-        return use(
-            self.task, lambda now: encode_missing(now, examples, new, run), examples, snapshot
-        )
+        return use(self.task, lambda now: encode_missing(now, examples, run), examples, snapshot)
 
     def _fit(self, snapshot: Snapshot, encoded: Encoded) -> LearnReport:
         """Fit to everything. The caller has the turn to write."""

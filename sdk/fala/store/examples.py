@@ -152,25 +152,24 @@ class Examples:
         self._db, self._texts, self._adapter = database, texts, adapter
         self.task: str | None = None
 
-    def remember(
-        self, examples: Sequence[Example], labels: Sequence[str | None]
-    ) -> tuple[list[int], Collection[str]]:
-        """Store examples and labels; None keeps an earlier label. Call it in a transaction.
+    def remember(self, examples: Sequence[Example], labels: Sequence[str | None]) -> list[int]:
+        """Store examples and labels, and return the examples' ids. Call it in a transaction.
 
-        Returns:
-            The examples' ids, and the names of the texts that the store did not have.
+        Args:
+            examples: The examples.
+            labels: Their labels, as stored; None keeps an earlier label.
         """
         now = time.time()
         with self._db.rows("its examples are damaged") as db:
             self._count_change(db)
             data = self._count(db)
-            texts, new_texts = self._texts.add(unique_texts(examples))
+            texts = self._texts.add(unique_texts(examples))
             keys = [columns_of_example(example, texts) for example in examples]
             query = (
                 f"SELECT {EXAMPLE_COLUMNS}, added_data, coalesce(labelled_data, 0) FROM examples"
                 " WHERE adapter = ? AND document"
             )
-            documents = list({document for document, _ in keys} - {*new_texts.values()})
+            documents = [*{document for document, _ in keys}]
             before = {(row[1], row[2]): row for row in rows_in(db, query, documents, self._adapter)}
             given: dict[tuple[int, str], str | None] = {}  # the last label of each example counts
             for key, label in zip(keys, labels, strict=True):
@@ -193,12 +192,12 @@ class Examples:
             put_rows(db, "earlier_labels", earlier)
             if relabelled:
                 self.prune_labels()
-        return [ids[key] for key in keys], new_texts.keys()
+        return [ids[key] for key in keys]
 
     def restore(self, examples: Sequence[StoredExample]) -> None:
         """Write examples with their ids and times into a new store. Call it in a transaction."""
         with self._db.connection() as db:
-            texts, _ = self._texts.add(unique_texts(row.stored for row in examples))
+            texts = self._texts.add(unique_texts(row.stored for row in examples))
             rows = []
             for row in examples:
                 key, times = columns_of_example(row.stored, texts), (row.added, row.labelled)

@@ -152,11 +152,10 @@ class Texts:
             rows = rows_in(db, "SELECT text, id FROM texts WHERE text", [*by_name])
         return {by_name[name]: row for name, row in rows}
 
-    def add(self, texts: Sequence[str]) -> tuple[dict[str, int], dict[str, int]]:
-        """Write the texts that the table lacks. Call it in a transaction.
+    def add(self, texts: Sequence[str]) -> dict[str, int]:
+        """Write the texts that the table lacks, and return the ids of all the texts.
 
-        Returns:
-            The ids of all the texts, and those of the new ones.
+        Call it in a transaction.
         """
         with self._db.connection() as db:
             ids = self.ids(texts)
@@ -168,7 +167,7 @@ class Texts:
             codec = self._db.codec
             rows = [text_columns(codec, row, text) for text, row in new.items()]
             put_rows(db, "texts", rows)
-        return ids | new, new
+        return ids | new
 
     def by_id(self, ids: Sequence[int]) -> dict[int, object]:
         """Return texts by id, as they were written.

@@ -81,7 +81,7 @@ def test_examples_keep_the_times_of_their_texts_and_labels(store, monkeypatch):
 def test_forgetting_deletes_all_rows_that_are_not_shared(path, store):
     shared = Match(("b",), "a")
     with store.transaction():
-        ids, _ = store.examples.remember(
+        ids = store.examples.remember(
             ["a", "b", shared, Match((), "lonely")], ["1", None, "0", "1"]
         )
         texts = ["a", "b", "lonely"]
