@@ -1,5 +1,7 @@
 """Texts per second of a bundle's backbone, and of a bare onnxruntime session on the same model.
 
+Also a device's prediction of one text, by a head with n-grams, beside the encoding of one text.
+
     python benchmarks/encoding.py
     python benchmarks/encoding.py --bundle release.fala --texts 50 --batch 8 --json
     taskset -c 0 python benchmarks/encoding.py
@@ -7,22 +9,24 @@
 The peer has onnxruntime's own defaults, except that it has as many threads as this process has
 cores. It reads texts sorted by length in batches of one size, tokenized by the same library. The
 two take turns and the figures are medians. On a busy machine the clock also counts other programs,
-so processor time is reported, too. Texts are the built-in sample's.
+so processor time is reported, too.
+The prediction's ratio is of processor time, the median over texts. Texts are the built-in sample's.
 """
 
 from __future__ import annotations
 
 import os
-import statistics
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 from numpy.typing import NDArray
-from support.documents import BUNDLE, bundle_of, documents_of
-from support.measuring import REPEATS, benchmark, in_turns, processor_ratio
+from support.documents import BUNDLE, bundle_of, documents_of, write_release
+from support.measuring import REPEATS, benchmark, in_turns, median_ratio
 
 import fala
 
@@ -71,6 +75,33 @@ class Bare:
         return embeddings
 
 
+def prediction(
+    bundle: fala.Bundle, texts: Sequence[str], labels: Sequence[int]
+) -> dict[str, float]:
+    """Time a device's prediction of one text, and the encoding of one."""
+    encode = bundle.backbone().encode
+    with tempfile.TemporaryDirectory() as temporary:
+        release = Path(temporary) / "release.fala"
+        write_release(release, bundle, list(texts), labels)
+        with fala.Device.create(Path(temporary) / "device", release) as device:
+            device.learn(texts[::2], labels[::2])
+            unseen = texts[1::2]
+            first, second = iter(unseen), iter(unseen)
+            turns = in_turns(
+                {
+                    "predict": lambda: device.predict([next(first)]),
+                    "encode": lambda: encode([next(second)]),
+                },
+                len(unseen),
+            )
+    return {
+        "predict_one_milliseconds": 1e3 * turns["predict"].processor_seconds,
+        "predict_to_encode_one": median_ratio(
+            turns["predict"].processor, turns["encode"].processor
+        ),
+    }
+
+
 @benchmark
 @BUNDLE
 @click.option("--texts", "count", type=click.IntRange(20), default=500, show_default=True)
@@ -78,19 +109,24 @@ class Bare:
 @REPEATS
 def main(name: str, count: int, batch: int, repeats: int, seed: int) -> dict[str, Any]:
     """Time encoding, and a bare session."""
-    texts, _ = documents_of(count, seed)
+    texts, labels = documents_of(count, seed)
     bundle = bundle_of(name)
     bare = Bare(bundle, batch)
-    calls = {"fala": bundle.backbone().encode, "bare": bare.encode}
-    ours, theirs = (np.asarray(call(texts)) for call in calls.values())
+    calls: dict[str, Callable[[Sequence[str]], NDArray[np.float32]]] = {
+        "fala": bundle.backbone().encode,
+        "bare": bare.encode,
+    }
+    first = {name: call(texts) for name, call in calls.items()}
     turns = in_turns({name: partial(call, texts) for name, call in calls.items()}, repeats)
-    clock = {name: statistics.median(call.clock for call in turns[name]) for name in calls}
+    clock = {name: timing.seconds for name, timing in turns.items()}
+    processor = {name: timing.processor_seconds for name, timing in turns.items()}
     return {
         "texts_per_second": count / clock["fala"],
         "bare_texts_per_second": count / clock["bare"],
         "ratio": clock["bare"] / clock["fala"],
-        "processor_ratio": processor_ratio(turns["bare"], turns["fala"]),
-        "largest_difference": float(np.abs(ours - theirs).max()),
+        "processor_ratio": processor["bare"] / processor["fala"],
+        "largest_difference": float(np.abs(first["fala"] - first["bare"]).max()),
+        **prediction(bundle, texts, labels),
     }
 
 

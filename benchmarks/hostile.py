@@ -1,7 +1,7 @@
 """Damaged and hostile bundles, signed again so that every parser is reached, against a device.
 
     python benchmarks/hostile.py --count 400
-    python benchmarks/hostile.py --count 20000 --seed 7
+    python benchmarks/hostile.py --count 20000 --seed 7 --journal hostile.jsonl
     python benchmarks/hostile.py --alone --seed 7
 
 Bundles of word vectors, of static embeddings and of an ONNX encoder are changed by seed: bytes of
@@ -11,6 +11,9 @@ offered to a device that has examples, in a process of its own whose memory is l
 may reject it with a FalaError within 5 s of processor time and 1 GB; it then predicts as before, to
 the last bit. The device may install it, if it then predicts edge-case texts. Any other outcome is
 printed, and the command fails.
+
+Ctrl-C ends it early, and prints the record so far. With --journal every try is written to a file,
+and the same call resumes after the last one.
 
 With --alone no other process loads a bundle first, as on systems where an app can start none: only
 the audits before a load protect the device. (They do not find graphs whose sizes come from other
@@ -77,7 +80,8 @@ def offer(folder: Path, releases: Mapping[str, Path], seed: str) -> Outcome:
 @benchmark
 @click.option("--count", type=click.IntRange(1), default=400, show_default=True)
 @click.option("--alone", is_flag=True, help="Start no process to load a bundle first.")
-def main(count: int, seed: int, alone: bool) -> dict[str, Any]:
+@click.option("--journal", type=click.Path(path_type=Path), help="A file of the tries so far.")
+def main(count: int, seed: int, alone: bool, journal: Path | None) -> dict[str, Any]:
     """Offer damaged and hostile bundles to a device, and count the outcomes."""
     os.environ.pop("FALA_NO_CHILD_PROCESS", None)
     if alone:
@@ -90,7 +94,7 @@ def main(count: int, seed: int, alone: bool) -> dict[str, Any]:
         }  # fmt: skip
         names = [f"{seed}-{number}" for number in range(count)]
         tries = [partial(run_try, name, partial(offer, folder, releases, name)) for name in names]
-        return count_outcomes(tries, "bundles")
+        return count_outcomes(tries, "bundles", journal)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from typing import Any
 import click
 import numpy as np
 from support.documents import random_texts, rows_of
-from support.measuring import benchmark, timed
+from support.measuring import benchmark, median_ratio, timed
 
 import fala
 import fala_export
@@ -168,8 +168,7 @@ def _table(turns: list[dict[str, dict[str, float]]]) -> dict[str, str]:
         if "peer_seconds" in turns[0]:
             peer = [turn["peer_seconds"][name] for turn in turns]
             rows[name]["peer_seconds"] = statistics.median(peer)
-            ratios = [without / blas for without, blas in zip(peer, own, strict=True)]
-            rows[name]["ratio"] = statistics.median(ratios)
+            rows[name]["ratio"] = median_ratio(peer, own)
     return rows
 
 

@@ -1,15 +1,20 @@
-"""Several processes with threads on one device folder: does it open, and is anything lost?
+"""Several processes on one device folder: does it open afterwards, and is anything lost?
 
     python benchmarks/sharing.py --rounds 20 --processes 4 --seconds 30
     python benchmarks/sharing.py --processes 2 --kills 5
-    python benchmarks/sharing.py --processes 1 --threads 8 --seconds 300
+    python benchmarks/sharing.py --rounds 1 --processes 6 --seconds 60 --only learn
 
-In every round some processes open one folder, and the threads of each call an app's methods at
-random for some seconds: learn, remember, replace, refine, roll back, confirm, forget, predict. Each
-logs what the device acknowledged. With --kills processes are killed at random instants and started
-again. At the end of a round the folder must open and predict, roll back and predict, and contain
-every acknowledged example. The only error that a call may raise is fala.DeviceChangedError. The
-command fails if a round fails. It prints the slowest call of each method in seconds.
+In every round some processes open one folder. Each calls an app's methods at random for some
+seconds: learn, remember, replace, refine, roll back, confirm, forget, predict. Each logs what the
+device acknowledged. With --kills processes are killed at random instants and started again. At the
+end of a round the folder must open and predict, roll back and predict, and contain every
+acknowledged example. The only error that a process may raise is fala.DeviceChangedError. The
+command fails if a round fails. It prints the slowest call of each method in seconds, and the fewest
+calls of a process: writers take turns, so that none waits long.
+
+Then one process writes to a folder of --examples labels without a pause, first by learn and then by
+forget, while this one predicts and ranks: the table has their slowest calls in seconds, and the
+writer's. Readers wait for nobody.
 """
 
 from __future__ import annotations
@@ -17,151 +22,96 @@ from __future__ import annotations
 import json
 import multiprocessing
 import random
+import shutil
 import tempfile
 import time
 import traceback
-from collections import Counter
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
+from support.calls import Calls, call_at_random
 from support.measuring import benchmark, timed
 
 import fala
 from fala.testing import labels_of, texts, write_releases
 
-#: How often each method is called.
-WEIGHTS = {
-    "learn": 6, "remember": 3, "replace": 3, "refine": 2, "rollback": 2, "confirm": 1,
-    "forget": 1, "predict": 6,
-}  # fmt: skip
-#: Notes what was done, kept or failed, with the seconds of the call.
-Log = Callable[[str, str, float], object]
-
 
 def work(
-    folder: Path, releases: list[Path], until: float, callers: Sequence[int], journal: Path
+    folder: Path, releases: list[Path], only: str, until: float, seed: int, journal: Path
 ) -> None:
     """One process's part of a round; its journal has a line for each acknowledgement."""
     with journal.open("a", encoding="utf-8") as lines:
 
         def log(*note: object) -> None:
-            lines.write(json.dumps(note) + "\n")
-            lines.flush()
+            print(json.dumps(note), file=lines, flush=True)
 
         try:
-            with fala.Device.open(folder) as device, ThreadPoolExecutor(len(callers)) as pool:
-                calling = [
-                    pool.submit(call_at_random, device, releases, until, caller, log)
-                    for caller in callers
-                ]
-                for each in calling:
-                    each.result()
+            with fala.Device.open(folder) as device:
+                log("done", "open", 0.0)
+                call_at_random(device, releases, only, until, seed, log)
         except BaseException:
             log("failed", traceback.format_exc(), 0.0)
             raise
 
 
-def call_at_random(
-    device: fala.Device, releases: Sequence[Path], until: float, caller: int, log: Log
-) -> None:
-    """Call methods of a device for some time, or until one fails."""
-    draw, turn = random.Random(caller), 0
-    while time.time() < until:
-        turn += 1
-        (method,) = draw.choices(list(WEIGHTS), list(WEIGHTS.values()))
-        text = f"{draw.choice(texts())} caller {caller} turn {turn}"
-        try:
-            seconds = timed(call, device, method, draw, text, releases).clock
-        except fala.DeviceChangedError:
-            log("done", f"{method}: another was faster", 0.0)
-        except Exception:
-            log("failed", traceback.format_exc(), 0.0)
-            return
-        else:
-            if method in ("learn", "remember"):
-                log("kept", text, 0.0)
-            log("done", method, seconds)
+def begin(journal: Path, *arguments: object) -> BaseProcess:
+    """Start a process that works on a folder: spawned, so without this process's threads."""
+    context = multiprocessing.get_context("spawn")
+    process = context.Process(target=work, args=(*arguments, journal))
+    process.start()
+    return process
 
 
-def call(
-    device: fala.Device, method: str, draw: random.Random, text: str, releases: Sequence[Path]
-) -> None:
-    """Call one method of a device."""
-    if method in ("learn", "remember"):
-        getattr(device, method)([text], labels_of([text]))
-    elif method == "replace":
-        device.replace(draw.choice(releases), fala.Budget(draw.choice([0, 5, 20])))
-    elif method == "refine":
-        device.refine(fala.Budget(20))
-    elif method == "rollback":
-        if device.status().can_roll_back:
-            device.rollback()
-    elif method == "confirm":
-        device.confirm()
-    elif method == "forget":
-        # An example of this call, so that no acknowledged one is deleted.
-        device.forget(device.remember([text]))
-    elif not np.isfinite(device.predict_proba(draw.choices(texts(), k=5))).all():
-        raise ValueError("a prediction is not finite")
+def notes_of(journal: Path) -> list[list[Any]]:
+    """The notes in a journal."""
+    text = journal.read_text(encoding="utf-8") if journal.is_file() else ""
+    return [json.loads(line) for line in text.splitlines()]
 
 
-@dataclass
-class Calls:
-    """The calls so far.
-
-    Attributes:
-        counts: Calls, by name.
-        slowest: The slowest call in seconds, by method.
-        wrong: Failures.
-    """
-
-    counts: Counter[str] = field(default_factory=Counter)
-    slowest: dict[str, float] = field(default_factory=dict)
-    wrong: list[str] = field(default_factory=list)
-
-    def add(self, journal: Path) -> set[str]:
-        """Count a process's notes; returns the acknowledged examples."""
-        kept = set()
-        text = journal.read_text(encoding="utf-8") if journal.is_file() else ""
-        for kind, message, seconds in map(json.loads, text.splitlines()):
-            if kind == "kept":
-                kept.add(message)
-            elif kind == "failed":
-                self.wrong.append(message)
-            else:
-                self.counts[message] += 1
-                self.slowest[message] = max(seconds, self.slowest.get(message, 0.0))
-        return kept
+def read_beside(
+    folder: Path, releases: list[Path], method: str, seconds: float, calls: Calls
+) -> dict[str, float]:
+    """The slowest predictions and rankings beside a writer, in seconds, and its slowest call."""
+    slowest, journal = {"predict": 0.0, "rank": 0.0}, folder.with_name(f"{method}.jsonl")
+    with fala.Device.open(folder) as device:
+        reads: dict[str, Callable[[], object]] = {
+            "predict": lambda: device.predict(texts()[:1]),
+            "rank": lambda: device.rank(texts()[:5]),
+        }
+        for read in reads.values():  # the first use loads the backbone
+            read()
+        writer = begin(journal, folder, releases, method, time.time() + seconds, 0)
+        while writer.is_alive():
+            for name, read in reads.items():
+                slowest[name] = max(slowest[name], timed(read).clock)
+    written = Calls()
+    written.add(notes_of(journal))
+    calls.wrong += written.wrong
+    figures = slowest | {method: written.slowest.get(method, 0.0)}
+    return {f"{name}_beside_{method}": round(value, 3) for name, value in figures.items()}
 
 
 def run_round(
-    folder: Path, releases: list[Path], crew: tuple[int, int], seconds: float, kills: int,
+    folder: Path, releases: list[Path], only: str, processes: int, seconds: float, kills: int,
     seed: int, calls: Calls,
 ) -> None:  # fmt: skip
-    """Let a crew share a folder: processes, each of some threads."""
-    draw, device, (processes, threads) = random.Random(seed), folder / "device", crew
+    """Let processes share a folder."""
+    draw, device = random.Random(seed), folder / "device"
     with fala.Device.create(device, releases[0]) as created:
         learned = draw.sample(texts(), 40)
         created.learn(learned, labels_of(learned))
     until, journals = time.time() + seconds, list[Path]()
-    spawned = multiprocessing.get_context("spawn")  # without this process's threads
 
-    def begin() -> BaseProcess:
-        first = 1_000_000 * seed + threads * len(journals)
+    def begin_next() -> BaseProcess:
         journals.append(folder / f"{len(journals)}.jsonl")
-        callers = range(first, first + threads)
-        arguments = (device, releases, until, callers, journals[-1])
-        process = spawned.Process(target=work, args=arguments)
-        process.start()
-        return process
+        number = 1_000_000 * seed + len(journals)
+        return begin(journals[-1], device, releases, only, until, number)
 
-    running = [begin() for _ in range(processes)]
+    running = [begin_next() for _ in range(processes)]
     for _ in range(kills * processes):
         time.sleep(draw.uniform(0, seconds / (kills * processes)))
         if time.time() > until:
@@ -169,25 +119,27 @@ def run_round(
         victim = draw.randrange(processes)
         running[victim].kill()
         running[victim].join()
-        running[victim] = begin()
+        running[victim] = begin_next()
         calls.counts["killed"] += 1
     for process in running:
         process.join()
-    kept = set[str]().union(*map(calls.add, journals))
-    calls.counts["acknowledged"] += len(kept)
+    calls.kept.clear()
+    for journal in journals:
+        calls.add(notes_of(journal), whole=not kills)
+    calls.counts["acknowledged"] += len(calls.kept)
     try:
-        check(device, kept, calls)
+        check(device, calls)
     except Exception:
         calls.wrong.append(f"the folder does not open:\n{traceback.format_exc()}")
 
 
-def check(folder: Path, kept: set[str], calls: Calls) -> None:
+def check(folder: Path, calls: Calls) -> None:
     """Open a folder, compare it with what was acknowledged, and use both of its models."""
     with fala.Device.open(folder) as device:
         calls.counts["fell back"] += device.status().fell_back is not None
         labelled = {str(row.example) for row in device.examples(labelled=True)}
-        if lost := kept - labelled:
-            calls.wrong.append(f"{len(lost)} of {len(kept)} acknowledged examples are lost")
+        if lost := calls.kept - labelled:
+            calls.wrong.append(f"{len(lost)} of {len(calls.kept)} acknowledged examples are lost")
         for _ in range(2):
             if not np.isfinite(device.predict_proba(texts()[:5])).all():
                 calls.wrong.append("a prediction is not finite")
@@ -197,30 +149,45 @@ def check(folder: Path, kept: set[str], calls: Calls) -> None:
 
 @benchmark
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
-@click.option("--processes", type=click.IntRange(1), default=2, show_default=True)
-@click.option("--threads", type=click.IntRange(1), default=2, show_default=True, help="Of each.")
+@click.option("--processes", default=2, show_default=True)
 @click.option("--seconds", default=10.0, show_default=True, help="Of each round.")
 @click.option("--kills", default=0, show_default=True, help="Of each process, a round.")
+@click.option("--only", default="", help="Call this method alone.")
+@click.option("--examples", default=1_000, show_default=True, help="Labels beside which it reads.")
 def main(
-    rounds: int, processes: int, threads: int, seconds: float, kills: int, seed: int
+    rounds: int, processes: int, seconds: float, kills: int, only: str, examples: int, seed: int
 ) -> dict[str, Any]:
     """Let processes share a folder, round after round."""
-    calls, failed = Calls(), 0
+    calls, failed = Calls(), set[str]()
+
+    def report(where: str, before: int) -> None:
+        for text in calls.wrong[before:]:
+            failed.add(where)
+            click.echo(f"{where}: {text}", err=True)
+
     with tempfile.TemporaryDirectory(prefix="fala-") as temporary:
-        written = write_releases(temporary)
-        releases = [written["glove"], written["bert"]]
+        folder = Path(temporary)
+        releases = [write_releases(folder)[name] for name in ("glove", "bert")]
         for number in range(rounds):
-            before, part = len(calls.wrong), Path(temporary, f"round-{number}")
+            before, part = len(calls.wrong), folder / f"round-{number}"
             part.mkdir()
             run_round(
-                part, releases, (processes, threads), seconds, kills, seed * rounds + number, calls
+                part, releases, only, processes, seconds, kills, seed * rounds + number, calls
             )
-            failed += len(calls.wrong) > before
-            for text in calls.wrong[before:]:
-                click.echo(f"round {number + 1}: {text}", err=True)
+            shutil.rmtree(part)
+            report(f"round {number + 1}", before)
+        whole, before, device = 1 - len(failed) / rounds, len(calls.wrong), folder / "read"
+        with fala.Device.create(device, releases[0]) as created:
+            known = [f"{texts()[number % len(texts())]} {number}" for number in range(examples)]
+            created.learn(known, labels_of(known))
+            created.replace(releases[1], fala.Budget(0))
+        reads = read_beside(device, releases, "learn", seconds, calls)
+        reads |= read_beside(device, releases, "forget", seconds, calls)
+        report("reads", before)
     return {
-        "rounds": rounds, "wrong": failed, "whole_share": 1 - failed / rounds, **calls.counts,
+        "rounds": rounds, "wrong": len(failed), "whole_share": whole, **calls.counts,
         "slowest_seconds": {name: round(value, 3) for name, value in calls.slowest.items()},
+        "slowest_reads": reads, "fewest_calls": calls.fewest,
     }  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from typing import Any
 import click
 import numpy as np
 from support.adapters import encoder_of, random_adapter
-from support.measuring import benchmark, in_turns, processor_ratio
+from support.measuring import benchmark, in_turns, median_ratio
 
 import fala
 from fala.backbones import AdapterWeights
@@ -50,29 +50,29 @@ def main(
     without, encoder = bundles["plain"].backbone(), encoder_of(bundles["optional"])
     text = [_WORD * (tokens - _AROUND)]
     tasks = [AdapterWeights(random_adapter(encoder, size, seed + at)) for at in range(9)]
-    following = cycle(tasks)
+    turns = cycle(tasks)
     calls: dict[str, Callable[[], object]] = {
         "plain": lambda: without.encode(text),
         "unused": lambda: encoder.encode(text),
         "adapters": lambda: encoder.encode(text, tasks[0]),
-        "switched": lambda: encoder.encode(text, next(following)),
+        "switched": lambda: encoder.encode(text, next(turns)),
     }
     for call in [*calls.values(), *[calls["switched"]] * len(tasks)]:
         call()  # a first run plans its memory
     # Warm: else only the graph that ran last has its weights in the cache. A device has one graph.
-    turns = in_turns(calls, repeats, warm=True)
-    switches = zip(turns["switched"], turns["adapters"], strict=True)
+    timings = in_turns(calls, repeats, warm=True)
+    seconds = {name: timing.processor for name, timing in timings.items()}
+    switches = zip(seconds["switched"], seconds["adapters"], strict=True)
     ratios = {
-        f"{name}_ratio": processor_ratio(each, turns["plain"])
-        for name, each in turns.items()
+        f"{name}_ratio": median_ratio(each, seconds["plain"])
+        for name, each in seconds.items()
         if name != "plain"
     }
     return {
         "tokens": tokens,
-        "plain_milliseconds": 1e3 * statistics.median(each.processor for each in turns["plain"]),
+        "plain_milliseconds": 1e3 * statistics.median(seconds["plain"]),
         **ratios,
-        "switch_milliseconds": 1e3
-        * statistics.median(new.processor - same.processor for new, same in switches),
+        "switch_milliseconds": 1e3 * statistics.median(new - same for new, same in switches),
         "adapter_megabytes": sum(array.nbytes for array in tasks[0].inputs.values()) / 1e6,
         **{f"{name}_megabytes": file.path.stat().st_size / 1e6 for name, file in bundles.items()},
         "wrong": int(not np.array_equal(without.encode(text), encoder.encode(text))),

@@ -1,4 +1,4 @@
-"""Many tasks on one device: disk and memory; switching.py measures their encoding.
+"""Many tasks on one device: disk, memory, and the cost of a switch between them.
 
     fala-export backbone MODEL --out base.fala --adapters
     python benchmarks/tasks.py base.fala --tasks 9
@@ -6,8 +6,9 @@
 A device is made with the backbone and a head. --tasks adapters of random weights are loaded, each
 with a few labels. Disk is the size of all bundles, divided by that of the backbone's release.
 Memory is a process's resident memory beyond its libraries: with the release alone, and after a
-prediction of every task. The command fails if a task does not predict as its own model in a session
-of its own.
+prediction of every task. A switch is the processor time of predicting one text with another task
+each time, less that with the same task. The command fails if a task does not predict as its own
+model in a session of its own.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 import click
 import numpy as np
 from support.adapters import encoder_of, random_adapter
-from support.measuring import benchmark, figures_apart, resident_megabytes
+from support.measuring import benchmark, figures_apart, in_turns, resident_megabytes
 
 import fala
 import fala_export
@@ -79,11 +80,29 @@ def memory(folder: Path, names: list[str]) -> dict[str, float]:
     return {"resident_alone_megabytes": alone, "resident_every_megabytes": every}
 
 
+def switches(folder: Path, names: list[str], repeats: int) -> dict[str, float]:
+    """The milliseconds of a task's prediction, and of a switch from another task."""
+    with fala.Device.open(folder) as device:
+        turn = 0
+
+        def predict(step: int) -> None:
+            nonlocal turn
+            turn += step
+            device.predict_proba([TEXT], adapter=names[turn % len(names)])
+
+        for _ in names:
+            predict(1)
+        timings = in_turns({"next": lambda: predict(1), "same": lambda: predict(0)}, repeats)
+    same, following = (1e3 * timings[name].processor_seconds for name in ("same", "next"))
+    return {"predict_milliseconds": same, "switch_milliseconds": following - same}
+
+
 @benchmark
 @click.argument("backbone")
 @click.option("--tasks", type=click.IntRange(1), default=9, show_default=True)
 @click.option("--size", type=click.IntRange(1, 256), default=64, show_default=True)
-def main(backbone: str, tasks: int, size: int, seed: int) -> dict[str, Any]:
+@click.option("--repeats", type=click.IntRange(1), default=100, show_default=True)
+def main(backbone: str, tasks: int, size: int, repeats: int, seed: int) -> dict[str, Any]:
     """Make a device with tasks, and measure each figure in a process of its own."""
     names = [f"task-{number}" for number in range(tasks)]
     with tempfile.TemporaryDirectory(prefix="fala-") as temporary:
@@ -92,6 +111,7 @@ def main(backbone: str, tasks: int, size: int, seed: int) -> dict[str, Any]:
         for title, call in (
             ("disk", partial(make, folder, source, names, size, seed)),
             ("memory", partial(memory, folder / "device", names)),
+            ("switches", partial(switches, folder / "device", names, repeats)),
         ):
             record |= figures_apart(title, call)
     return record

@@ -10,6 +10,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +27,7 @@ def benchmark(measure: Callable[..., Mapping[str, Any]]) -> click.Command:
 
     Its help is the module's docstring. It has the function's options, ``--json``, and ``--seed`` if
     the function has that parameter. It prints the record that the function returns, and fails if
-    ``wrong`` in it is not 0.
+    ``wrong`` in it is not 0, or if it was interrupted.
     """
 
     @functools.wraps(measure)
@@ -38,6 +39,8 @@ def benchmark(measure: Callable[..., Mapping[str, Any]]) -> click.Command:
             _print(record, "")
         if record.get("wrong"):
             sys.exit(1)
+        if record.get("interrupted"):
+            sys.exit(130)
 
     as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
     command = as_json(run)
@@ -56,6 +59,29 @@ def _print(record: Mapping[str, Any], indent: str) -> None:
             _print(value, f"{indent}  ")
         else:
             click.echo(f"{title}  {value:.4g}" if isinstance(value, float) else f"{title}  {value}")
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Times of a call, one for each turn.
+
+    Attributes:
+        clock: Seconds on the clock.
+        processor: Seconds of processor time, of all threads.
+    """
+
+    clock: list[float]
+    processor: list[float]
+
+    @property
+    def seconds(self) -> float:
+        """The median on the clock."""
+        return statistics.median(self.clock)
+
+    @property
+    def processor_seconds(self) -> float:
+        """The median of processor time."""
+        return statistics.median(self.processor)
 
 
 class Timed(NamedTuple):
@@ -81,7 +107,7 @@ def timed(call: Callable[..., object], *arguments: object) -> Timed:
 
 def in_turns(
     calls: Mapping[str, Callable[[], object]], repeats: int, *, warm: bool = False
-) -> dict[str, list[Timed]]:
+) -> dict[str, Timing]:
     """Time calls in turns, so that other programs slow all of them alike.
 
     Args:
@@ -89,20 +115,20 @@ def in_turns(
         repeats: The number of turns.
         warm: Call each once, untimed, before its turn: its memory is then in the cache.
     """
-    turns: dict[str, list[Timed]] = {name: [] for name in calls}
+    timings = {name: Timing([], []) for name in calls}
     for _ in range(repeats):
         for name, call in calls.items():
             if warm:
                 call()
-            turns[name].append(timed(call))
-    return turns
+            _, clock, processor = timed(call)
+            timings[name].clock.append(clock)
+            timings[name].processor.append(processor)
+    return timings
 
 
-def processor_ratio(calls: Sequence[Timed], peer: Sequence[Timed]) -> float:
-    """The median over turns of one call's processor time divided by another's."""
-    return statistics.median(
-        one.processor / other.processor for one, other in zip(calls, peer, strict=True)
-    )
+def median_ratio(times: Sequence[float], peer_times: Sequence[float]) -> float:
+    """The median over turns of one call's time divided by another's."""
+    return statistics.median(a / b for a, b in zip(times, peer_times, strict=True))
 
 
 def peak_megabytes() -> float:

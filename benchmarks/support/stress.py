@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import sys
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -82,29 +85,57 @@ def run_try(how: str, work: Try) -> Outcome:
         return Outcome(how, "died", str(error))
 
 
-def count_outcomes(tries: Sequence[Try], label: str) -> dict[str, Any]:
+def resume(journal: Path | None) -> list[Outcome]:
+    """Read the outcomes of a journal: one line for each try, the last of which may be cut short."""
+    if journal is None or not journal.exists():
+        return []
+    lines = journal.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()
+    journal.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return [Outcome(**json.loads(line)) for line in lines]
+
+
+def count_outcomes(tries: Sequence[Try], label: str, journal: Path | None = None) -> dict[str, Any]:
     """Make tries, count their outcomes, and print failures on standard error.
+
+    Ctrl-C ends it after the current try, with the record so far.
 
     Args:
         tries: The tries.
         label: The label of the progress bar.
+        journal: A file of the outcomes so far, whose tries are not repeated; None keeps no file.
 
     Returns:
         A benchmark's record.
     """
-    started, outcomes = time.perf_counter(), list[Outcome]()
-    with click.progressbar(tries, label=label, file=sys.stderr) as bar:
-        for attempt in bar:
-            outcomes.append(attempt())
-            if outcomes[-1].wrong is not None:
-                click.echo(f"{outcomes[-1].how}: {outcomes[-1].wrong}", err=True)
+    started, outcomes = time.perf_counter(), resume(journal)
+    stop: list[int] = []
+    # Not KeyboardInterrupt: an exception in a hook of a fork is lost.
+    before = signal.signal(signal.SIGINT, lambda number, _: stop.append(number))
+    try:
+        with click.progressbar(length=len(tries), label=label, file=sys.stderr) as bar:
+            bar.update(len(outcomes))
+            for attempt in tries[len(outcomes) :]:
+                outcome = attempt()
+                outcomes.append(outcome)
+                if journal is not None:
+                    with journal.open("a", encoding="utf-8") as stream:
+                        stream.write(json.dumps(asdict(outcome)) + "\n")
+                bar.update(1)
+                if outcome.wrong is not None:
+                    click.echo(f"{outcome.how}: {outcome.wrong}", err=True)
+                if stop:
+                    break
+    finally:
+        signal.signal(signal.SIGINT, before)
+    done, total = len(outcomes), len(tries)
     failures = [f"{each.how}: {each.wrong}" for each in outcomes if each.wrong is not None]
     shares: dict[str, list[float]] = {}
     for outcome in outcomes:
         for name, share in outcome.shares.items():
             shares.setdefault(name, []).append(share)
     return {
-        "tries": len(outcomes),
+        **({"interrupted": f"after {done} of {total}"} if stop and done < total else {}),
+        "tries": done,
         "results": dict(Counter(outcome.result for outcome in outcomes).most_common()),
         **{name: sum(values) / len(values) for name, values in shares.items()},
         "longest_seconds": max((outcome.seconds for outcome in outcomes), default=0.0),

@@ -1,8 +1,10 @@
 """Every benchmark runs with small options; its figures are not checked."""
 
 import json
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -19,6 +21,7 @@ BENCHMARKS = ROOT / "benchmarks"
 SMALL = {
     "accepting.py": ("people", "--people", 4),
     "scale.py": ("ratio", "--examples", 300, "--dimension", 16),
+    "costs.py": ("ratio", "--examples", 220, "--repeats", 1),
     "damaged.py": ("tries", "--count", 2),
     "embedding.py": ("finding_ratio", "--keys", 2000),
     "encoding.py": ("ratio", "--texts", 20, "--repeats", 1),
@@ -31,9 +34,10 @@ SMALL = {
     "readings.py": ("files", "--count", 20),
     "replace_all.py": ("users", "--users", 4, "--labels", 20, "--pool", 30, "--passes", 5),
     "replacement.py": ("ratio", "--documents", 60, "--budget", 10, "--repeats", 1),
-    "sharing.py": ("whole_share", "--rounds", 2, "--seconds", 3),
+    "sharing.py": ("whole_share", "--rounds", 2, "--seconds", 3, "--examples", 50),
     "switching.py": ("switched_ratio", "plain.fala", "optional.fala", "--repeats", 3),
-    "tasks.py": ("disk_in_releases", "adaptable.fala", "--tasks", 2),
+    "tasks.py": ("disk_in_releases", "adaptable.fala", "--tasks", 2, "--repeats", 3),
+    "threads.py": ("answers", "--seconds", 0.3, "--readers", 2),
     "users.py": ("users", "--users", 40, "--labels", 20),
 }  # fmt: skip
 
@@ -67,3 +71,28 @@ def test_a_benchmark_runs_with_small_options(name, tmp_path, bundles):
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)[ratio] > 0
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.thorough
+def test_an_interrupted_benchmark_reports_its_results_and_resumes(tmp_path):
+    journal = tmp_path / "journal.jsonl"
+    command = [
+        sys.executable, BENCHMARKS / "hostile.py", "--count", "5", "--journal", journal, "--json",
+    ]  # fmt: skip
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=tmp_path
+    ) as process:
+        deadline = time.monotonic() + 90
+        while not (journal.exists() and journal.read_text()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        printed, _ = process.communicate(timeout=60)
+    record = json.loads(printed)
+    assert process.returncode == 130
+    assert record["interrupted"] == f"after {record['tries']} of 5"
+    recorded = journal.read_text()
+    journal.write_text(recorded + '[{"how": "cut sh')  # as after a kill in the middle of a line
+    done = run("hostile.py", "--count", 5, "--journal", journal, "--json", folder=tmp_path)
+    assert json.loads(done.stdout)["tries"] == 5
+    assert journal.read_text().startswith(recorded)
+    assert journal.read_text().count("\n") == 5
