@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 #: A function that is called with the number of bytes received and the file's length, and that may
 #: raise an error to stop.
 BytesReceived = Callable[[int, int], None]
+_Receive = Callable[[socket.socket, io.RawIOBase, "WriteableBuffer"], int]
 
 _CHUNK = 1 << 16
 _BLANK = b"\xef\xbb\xbf \t\r\n"  # blanks before a page; the first three bytes are a byte order mark
@@ -50,6 +51,10 @@ class BrokenConnectionError(exceptions.DownloadError):
 class Fetcher(FetcherInterface):
     """Fetches metadata for tuf's updater, and releases to a file.
 
+    urllib3's own time limits apply between two bytes, so a server that sends a byte now and then
+    would block the device for days, and urllib3 does not limit the size. So every byte is received
+    by ``_receive``, which limits the time of all requests and the bytes of one response.
+
     Args:
         url: The repository's address, which decides whether the system's proxy is used.
         limits: The limits, whose ``total_seconds`` count from now.
@@ -64,11 +69,12 @@ class Fetcher(FetcherInterface):
     def __init__(self, url: str, limits: UpdateLimits) -> None:
         self.address = url
         self._limits = limits
-        self._allowance = _Allowance(limits)
+        self._end = time.monotonic() + limits.total_seconds
+        self._bytes = 0  # that the current response may still have
         proxy, setting = _proxy(url), _proxy_setting(urlsplit(url).scheme)
         self._way = "" if proxy is None else f" over the proxy of {setting}"
         try:
-            self._connections = _bounded_connections(proxy, self._allowance)
+            self._connections = _bounded_connections(proxy, self._receive)
         # a ValueError means that there is no host
         except (urllib3.exceptions.HTTPError, ValueError) as error:
             raise DownloadError(
@@ -146,8 +152,8 @@ class Fetcher(FetcherInterface):
         headers = {"User-Agent": "fala", "Accept-Encoding": "identity"}
         if start:
             headers["Range"] = f"bytes={start}-"
-        self._allowance.begin(limit)
-        seconds = min(self._limits.connect_seconds, self._allowance.seconds())
+        self._bytes = 2 * limit + _OVERHEAD
+        seconds = min(self._limits.connect_seconds, self._seconds())
         try:
             response = self._connections.request(
                 "GET", url, headers=headers, retries=_RETRIES, timeout=seconds,
@@ -178,24 +184,7 @@ class Fetcher(FetcherInterface):
             f"{url}: the server returns {response.status} {response.reason}", status
         )
 
-
-class _Allowance:
-    """The remaining time of all requests, and the remaining bytes of one request.
-
-    urllib3's own time limits apply between two bytes, so a server that sends a byte now and then
-    would block the device for days, and urllib3 does not limit the size.
-    """
-
-    def __init__(self, limits: UpdateLimits) -> None:
-        self._limits = limits
-        self._end = time.monotonic() + limits.total_seconds
-        self._bytes = 0
-
-    def begin(self, limit: int) -> None:
-        """Start a request for content of a limited number of bytes."""
-        self._bytes = 2 * limit + _OVERHEAD
-
-    def seconds(self) -> float:
+    def _seconds(self) -> float:
         """Return the remaining time in seconds.
 
         Raises:
@@ -208,14 +197,16 @@ class _Allowance:
             )
         return seconds
 
-    def read(self, connection: socket.socket, raw: io.RawIOBase, buffer: WriteableBuffer) -> int:
+    def _receive(
+        self, connection: socket.socket, raw: io.RawIOBase, buffer: WriteableBuffer
+    ) -> int:
         """Read the received bytes.
 
         Raises:
             SlowRetrievalError: If no byte came in time.
             DownloadLengthMismatchError: If there are more bytes than a response can have.
         """
-        connection.settimeout(min(self._limits.silent_seconds, self.seconds()))
+        connection.settimeout(min(self._limits.silent_seconds, self._seconds()))
         try:
             count = raw.readinto(buffer) or 0
         except TimeoutError as error:
@@ -229,29 +220,29 @@ class _Allowance:
 class _BoundedReader(io.RawIOBase):
     """The bytes of one response: status line, headers, marks and content."""
 
-    def __init__(self, connection: socket.socket, raw: io.RawIOBase, allowance: _Allowance) -> None:
-        self._connection, self._raw, self._allowance = connection, raw, allowance
+    def __init__(self, connection: socket.socket, raw: io.RawIOBase, receive: _Receive) -> None:
+        self._connection, self._raw, self._receive = connection, raw, receive
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        return self._allowance.read(self._connection, self._raw, buffer)
+        return self._receive(self._connection, self._raw, buffer)
 
     def close(self) -> None:
         self._raw.close()
         super().close()
 
 
-def _bounded_connections(proxy: str | None, allowance: _Allowance) -> urllib3.PoolManager:
-    """Return connections whose every byte is read within an allowance."""
+def _bounded_connections(proxy: str | None, receive: _Receive) -> urllib3.PoolManager:
+    """Return connections whose every byte is read by a function."""
 
     class Response(http.client.HTTPResponse):
         def __init__(
             self, sock: socket.socket, debuglevel: int = 0, method: str | None = None
         ) -> None:
             super().__init__(sock, debuglevel, method)
-            reader = _BoundedReader(sock, self.fp.detach(), allowance)
+            reader = _BoundedReader(sock, self.fp.detach(), receive)
             self.fp: io.BufferedReader = io.BufferedReader(reader)
 
     def bounded(pool: Any) -> Any:  # noqa: ANN401 - a class with a class
