@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Protocol
@@ -69,40 +68,32 @@ def device_progress(label: str) -> Iterator[Callable[[str, int, int], None]]:
 
 
 class _Lines:
-    """Prints a line when it is due: at an update, or from a thread."""
+    """Prints lines from a thread of its own, whether or not there are updates."""
 
     def __init__(self, label: str, length: int) -> None:
         self.label = label
         self.length: int | None = length
         self.pos = 0
-        self._due = time.monotonic() + _FIRST
         self._over = threading.Event()
-        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._print, name="progress", daemon=True)
 
     def __enter__(self) -> _Lines:
-        with suppress(RuntimeError):  # without a thread, a line is only printed at an update
-            threading.Thread(target=self._wait, name="progress", daemon=True).start()
+        with suppress(RuntimeError):  # without a thread, no line is printed
+            self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._over.set()
+        self._over.set()
+        if self._thread.is_alive():  # so that no line follows the step's result
+            self._thread.join()
 
     def update(self, n_steps: int) -> None:
         self.pos += n_steps
-        if not self.length or self.pos < self.length:  # the end needs no line
-            self._print()
-
-    def _wait(self) -> None:
-        while not self._over.wait(max(self._due - time.monotonic(), _FIRST)):
-            self._print()
 
     def _print(self) -> None:
-        with self._lock:
-            now = time.monotonic()
-            if now < self._due or self._over.is_set():
-                return
-            self._due = now + _NEXT
+        seconds = _FIRST
+        while not self._over.wait(seconds):
             share = f"{self.pos / self.length:.0%}" if self.length else "0%"
             # A share of 0 % only means that the step has begun.
             click.echo(f"{self.label}{' ...' if share == '0%' else f': {share}'}", err=True)
+            seconds = _NEXT

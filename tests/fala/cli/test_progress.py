@@ -4,10 +4,8 @@ import io
 import sys
 import time
 
-import pytest
-
 from fala.cli import progress_bars as module
-from fala.cli.progress_bars import progress
+from fala.cli.progress_bars import _Lines, progress
 
 
 class Terminal(io.StringIO):
@@ -15,23 +13,21 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.fixture
-def clock(monkeypatch):
-    """Make seconds pass only when a test says so."""
-    now = [1_000.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
-    return now
+class Clock:
+    """Stands in for the event that ends a step of 100 units, one of them a second."""
+
+    def __init__(self, bar):
+        self.bar = bar
+
+    def wait(self, seconds):
+        self.bar.update(int(seconds))
+        return self.bar.pos >= self.bar.length
 
 
-def steps(clock, seconds, count, label="embedding texts"):
-    with progress(label, count) as bar:
-        for _ in range(count):
-            clock[0] += seconds
-            bar.update(1)
-
-
-def test_a_log_has_a_line_after_two_seconds_and_every_half_minute(clock, capsys):
-    steps(clock, seconds=1, count=100)
+def test_a_log_has_a_line_after_two_seconds_and_every_half_minute(capsys):
+    lines = _Lines("embedding texts", 100)
+    lines._over = Clock(lines)
+    lines._print()
     assert capsys.readouterr().err.splitlines() == [
         "embedding texts: 2%",
         "embedding texts: 32%",
@@ -40,10 +36,9 @@ def test_a_log_has_a_line_after_two_seconds_and_every_half_minute(clock, capsys)
     ]
 
 
-def test_a_short_step_prints_nothing_in_a_log(clock, capsys):
-    steps(clock, seconds=0.1, count=15)
-    steps(clock, seconds=5, count=1)  # ends before the first line
-    steps(clock, seconds=1, count=0)
+def test_a_short_step_prints_nothing_in_a_log(capsys):
+    with progress("embedding texts", 15) as bar:
+        bar.update(15)
     assert capsys.readouterr() == ("", "")
 
 
