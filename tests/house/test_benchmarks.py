@@ -32,6 +32,7 @@ SMALL = {
     "logits.py": ("cosine", "--texts", 20),
     "no_blas.py": ("labels", "--labels", 30, "--dimension", 8, "--repeats", 1),
     "readings.py": ("files", "--count", 20),
+    "release_scale.py": ("rows", "--rows", 8000),
     "replace_all.py": ("users", "--users", 4, "--labels", 20, "--pool", 30, "--passes", 5),
     "replacement.py": ("ratio", "--documents", 60, "--budget", 10, "--repeats", 1),
     "sharing.py": ("whole_share", "--rounds", 2, "--seconds", 3, "--examples", 50),
