@@ -16,15 +16,11 @@ from fala_sim.experiments.search import SEARCH
 from fala_sim.experiments.subject import Subject
 from fala_sim.methods.fala_shipped import replaced
 from fala_sim.methods.method import MethodSettings
-from fala_sim.methods.quality import figures_of
 from fala_sim.methods.registry import SHIPPED, find_method
 from fala_sim.records.store import RecordKey, RecordKind, RecordStore
 
 #: Budgets of forward passes, for the frontier.
 BUDGETS = (0, 10, 25, 50, 100, 200)
-
-#: Number of users whose models are also tested on one another's texts: as many as a figure shows.
-CROSSED = 10
 
 
 @timed
@@ -40,14 +36,6 @@ def replacement(key: RecordKey, path: Path, settings: MethodSettings) -> Records
     logits = scores(subject.user.test)
     content |= outcome(situation, scores, logits, words=method.with_words)
     content |= {"logits": rounded_logits(logits), **truth(situation), "cost": cost}
-    crossed = subject.prepared.division.users[:CROSSED]
-    # A trained model must encode the other users' documents, so one such method is enough.
-    if subject.user in crossed and (not method.trained or method.name == "full"):
-        content["cross"] = {
-            other.name: figures_of(situation.new.head, scores(other.test), other.test_labels)
-            for other in crossed
-            if other is not subject.user
-        }
     yield Made(key, content)
 
 
