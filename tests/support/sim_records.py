@@ -45,7 +45,7 @@ def replacement(data, method, user):
 
 
 def write_run(results):
-    """Write records of all kinds but "flops"."""
+    """Write records of many kinds."""
 
     store = RecordStore(results)
 

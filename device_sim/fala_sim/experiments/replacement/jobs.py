@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from fala import Budget
-from fala_sim.engine.job import Call, Engine, Job, Log, Needs
 from fala_sim.experiments.people import Experiment, all_divisions
-from fala_sim.experiments.plan import Plan
-from fala_sim.experiments.runner import Made, Records, run_jobs, timed
+from fala_sim.experiments.runner import Made, Records, timed
 from fala_sim.experiments.scoring import outcome, rounded_logits, truth
 from fala_sim.experiments.search import SEARCH
 from fala_sim.experiments.subject import Subject
 from fala_sim.methods.fala_shipped import replaced
 from fala_sim.methods.method import MethodSettings
 from fala_sim.methods.registry import SHIPPED, find_method
-from fala_sim.records.store import RecordKey, RecordKind, RecordStore
+from fala_sim.records.store import RecordKey
 
 #: Budgets of forward passes, for the frontier.
 BUDGETS = (0, 10, 25, 50, 100, 200)
@@ -52,27 +48,6 @@ def frontier(key: RecordKey, path: Path, done: frozenset[RecordKey]) -> Records:
         content["cost"] = situation.meter.fields()
         logits = scores(subject.user.test)
         yield Made(of_budget, content | outcome(situation, scores, logits, words=True))
-
-
-@timed
-def flops(key: RecordKey) -> Records:
-    """Count the paper's Table 1: one training batch of BERT-base and RoBERTa-base."""
-    from fala_sim.experiments.replacement.table_1 import table1
-
-    yield Made(key, {"rows": table1()})
-
-
-def run(plan: Plan, kinds: Sequence[RecordKind], engine: Engine, log: Log) -> list[str]:
-    """Count the FLOPs of the paper's Table 1 if they are not recorded yet.
-
-    Returns:
-        A line if it failed.
-    """
-    store = RecordStore(plan.results)
-    key = RecordKey("flops", "none", "table1", "all", 0)
-    call = Call(partial(flops, key))
-    task = Job(str(key), lambda: call, lambda: key in store.keys, Needs(memory=4 * 2**30))
-    return run_jobs([task], store, engine=engine, log=log)
 
 
 EXPERIMENTS = (

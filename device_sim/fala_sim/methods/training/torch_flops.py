@@ -1,4 +1,4 @@
-"""Floating point operations of transformers, forward and backward, by operator, without computing.
+"""Floating point operations of transformers, forward and backward, without computing.
 
 A model runs on torch's meta device, where tensors have shapes and no numbers, under
 ``torch.utils.flop_counter``. It counts matrix products, which dominate: a multiply-add is two
@@ -9,8 +9,6 @@ fused kernel that recomputes the scores in the backward pass needs five backward
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,25 +24,8 @@ from fala_sim.methods.training.transformer import Adapt, skeleton
 BATCH, TOKENS = 16, 128
 
 
-@dataclass(frozen=True)
-class Flops:
-    """Operations of one batch, forward and backward.
-
-    Attributes:
-        forward: Forward operations, by torch's name of the operator.
-        backward: Backward operations, by the same names; empty if nothing trains.
-    """
-
-    forward: Mapping[str, int]
-    backward: Mapping[str, int]
-
-    def totals(self) -> tuple[int, int]:
-        """Return the total forward and backward operations."""
-        return sum(self.forward.values()), sum(self.backward.values())
-
-
-def count_flops(model: nn.Module, texts: int, tokens: int, logits: int = 1) -> Flops:
-    """Count one batch through an encoder and a new head.
+def count_flops(model: nn.Module, texts: int, tokens: int, logits: int = 1) -> tuple[int, int]:
+    """Count the forward and backward operations of one batch through an encoder and a new head.
 
     Args:
         model: A ``transformers`` encoder on the meta device; frozen layers need no gradient.
@@ -64,7 +45,7 @@ def count_flops(model: nn.Module, texts: int, tokens: int, logits: int = 1) -> F
             result = (states.mean(1) @ weight.T).sum()
     with FlopCounterMode(display=False) as backward:
         torch.autograd.backward(result)
-    return Flops(_by_operator(forward), _by_operator(backward))
+    return forward.get_total_flops(), backward.get_total_flops()
 
 
 class BatchFlops:
@@ -103,7 +84,7 @@ class BatchFlops:
     def _count(self, texts: int, tokens: int) -> tuple[int, int]:
         shape = (texts, tokens)
         if shape not in self._counted:
-            self._counted[shape] = count_flops(self._model, texts, tokens, self._logits).totals()
+            self._counted[shape] = count_flops(self._model, texts, tokens, self._logits)
         return self._counted[shape]
 
 
@@ -125,8 +106,3 @@ def adapted(model: nn.Module, adapt: Adapt) -> nn.Module:
 
 def _terms(texts: int, tokens: int) -> list[int]:
     return [term * part for part in (1, texts) for term in (1, tokens, tokens**2)]
-
-
-def _by_operator(counter: FlopCounterMode) -> dict[str, int]:
-    counts = counter.get_flop_counts()["Global"]
-    return {str(operator): int(flops) for operator, flops in counts.items()}
