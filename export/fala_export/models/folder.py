@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -71,15 +71,6 @@ STATIC = "StaticEmbedding"
 
 ADAPTER = "adapter_config.json"
 """The file of a PEFT adapter, which loading may merge into the model."""
-
-# Settings of a transformer, in addition to its length and case, that do not change its embeddings.
-_NEUTRAL = {
-    "module_output_name": ("token_embeddings",),
-    "modality_config": (
-        {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
-    ),
-    "unpad_inputs": (True, False),
-}
 
 
 @contextlib.contextmanager
@@ -217,76 +208,6 @@ class Modules:
     normalize: bool = False
     listed: bool = False
     static: bool = False
-
-
-@dataclass(frozen=True)
-class SentenceSettings:
-    """Sentence-transformers' settings for a model's texts and embeddings.
-
-    Attributes:
-        longest: Number of tokens of a text that are read; None if it is not set.
-        lowercase: Whether texts are read in lower case.
-        prompts: Texts that may be put before every text, by name.
-        default_prompt: Name of the prompt that is used unless another is named.
-        cut: Number of dimensions that are kept; None keeps all.
-    """
-
-    longest: int | None = None
-    lowercase: bool = False
-    prompts: Mapping[str, str] = field(default_factory=dict)
-    default_prompt: str | None = None
-    cut: int | None = None
-
-    def prompt(self, name: str | None, ignore: Collection[str]) -> str:
-        """Return the named prompt, or the default prompt; empty if there is none.
-
-        Args:
-            name: The prompt's name; None uses the default prompt.
-            ignore: The settings that the vendor ignores; see ``ModelSource``.
-
-        Raises:
-            ExportError: No prompt has this name.
-        """
-        if name is None:
-            default = None if "prompts" in ignore else self.default_prompt
-            return "" if default is None else self.prompts[default]
-        if name in self.prompts:
-            return self.prompts[name]
-        named = ", ".join(self.prompts) or "none"
-        raise ExportError(f"{PROMPTS} has no prompt {name!r}; its prompts are: {named}")
-
-    def kept_numbers(self, wanted: int | None, full: int, ignore: Collection[str]) -> int | None:
-        """Return how many dimensions of an embedding are kept; None for all.
-
-        Args:
-            wanted: The vendor's number; if None, the number in the model's files is used.
-            full: Number of dimensions of an embedding.
-            ignore: The settings that the vendor ignores; see ``ModelSource``.
-
-        Raises:
-            ExportError: The embedding has fewer dimensions.
-        """
-        kept = wanted or (None if "truncate_dim" in ignore else self.cut) or full
-        if kept > full:
-            raise ExportError(f"an embedding has {full} dimensions, so it cannot be cut to {kept}")
-        return None if kept == full else kept
-
-    def left_out(self, prompt: str, ignore: Collection[str]) -> dict[str, str]:
-        """Return these settings that a bundle does not store, each with a sentence.
-
-        Args:
-            prompt: The prompt before every text; may be empty.
-            ignore: The settings that the vendor ignores; see ``ModelSource``.
-        """
-        notes = {}
-        prompts = {name: text for name, text in self.prompts.items() if text}
-        if prompts and not prompt:
-            named = ", ".join(f"{name} ({text!r:.40})" for name, text in prompts.items())
-            notes["prompts"] = f"{PROMPTS} has prompts, but none is put before a text: {named}"
-        if self.cut is not None and "truncate_dim" in ignore:
-            statement = f"{PROMPTS} cuts embeddings to truncate_dim = {self.cut}"
-            notes |= not_kept("truncate_dim", statement, ignore)
-        return notes
 
 
 def read_modules(folder: Path, kinds: Collection[str] = ("Transformer",)) -> Modules:
@@ -451,67 +372,3 @@ def _check_modes(settings: Any) -> None:  # noqa: ANN401  # JSON is of any type
             if unknown
             else "no pooling mode is switched on"
         )
-
-
-def read_settings(folder: Path, modules: Modules) -> SentenceSettings:
-    """Read sentence-transformers' settings for a model's texts and embeddings.
-
-    Args:
-        folder: The model's folder.
-        modules: The model's steps.
-
-    Raises:
-        ExportError: Texts are read in a way that cannot be exported.
-    """
-    model = read_object(folder / PROMPTS) or {}
-    with reading_part(PROMPTS):
-        prompts = {name: str(text or "") for name, text in (model.get("prompts") or {}).items()}
-        default = model.get("default_prompt_name")
-        if default is not None and default not in prompts:
-            raise ValueError(f"the default prompt {default!r} does not exist")
-        cut = model.get("truncate_dim")
-        if cut is not None and (type(cut) is not int or cut < 1):
-            raise ValueError("truncate_dim must be a whole number of at least 1")
-    names = [(modules.transformer and f"{modules.transformer}/{n}") or n for n in SENTENCE_SETTINGS]
-    name = next((name for name in names if (folder / name).is_file()), names[0])
-    settings = read_object(folder / name) or {}
-    task = settings.pop("transformer_task", "feature-extraction")
-    if task != "feature-extraction":
-        raise ExportError(f"a transformer for {task} cannot be exported")
-    longest = settings.pop("max_seq_length", None)
-    lowercase = settings.pop("do_lower_case", None)
-    valid_length = longest is None or (type(longest) is int and longest > 0)
-    if not valid_length or lowercase not in (None, True, False):
-        wrong = "do_lower_case" if valid_length else "max_seq_length"
-        raise ExportError(f"{name} sets {wrong} to an invalid value; correct it there")
-    for key, value in settings.items():
-        if value not in (None, {}, [], *_NEUTRAL.get(key, ())):
-            raise ExportError(
-                f"{name} sets {key} to {json.dumps(value)[:80]}, which cannot be exported; to "
-                "export without this setting, remove it there"
-            )
-    return SentenceSettings(
-        longest=longest,
-        lowercase=bool(lowercase),
-        prompts=prompts,
-        default_prompt=default,
-        cut=cut,
-    )
-
-
-def not_kept(name: str, statement: str, ignore: Collection[str]) -> dict[str, str]:
-    """Return a setting that no bundle stores, by its name, if the vendor ignores it.
-
-    Args:
-        name: The setting's name.
-        statement: What the setting does, and in which file.
-        ignore: The settings that the vendor ignores; see ``ModelSource``.
-
-    Raises:
-        ExportError: The setting is not ignored.
-    """
-    if name in ignore:
-        return {name: f"{statement}; the bundle does not"}
-    raise ExportError(
-        f"{statement}, which cannot be exported; to export without it, add --ignore {name}"
-    )

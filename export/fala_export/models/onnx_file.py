@@ -107,7 +107,7 @@ def _load(
     reader.no_truncation()
     files.adapt(reader)
     first = _first_position(config)
-    most = _most_tokens(config, files.settings.longest, own) - first
+    most = _most_tokens(config, files.longest, own) - first
     default = min(most, own.get("max_length") or DEFAULT_LENGTH, DEFAULT_LENGTH)
     longest = checked_length(max_length, default, most)
     original = read_graph(path)

@@ -90,7 +90,7 @@ def load_static(
     reader, _ = read_tokenizer(inner / TOKENIZER[0])
     truncation = reader.truncation or {}
     reader.no_truncation()
-    if files.settings.lowercase:
+    if files.lowercase:
         lower_case(reader)
     state = json.loads(reader.to_str())
     state["post_processor"] = None  # Tokens that are added around a text do not count in the mean.

@@ -139,7 +139,7 @@ def _load(model: ModelSource, pooling: str) -> Encoder:
         tokenizer=reader.tokenizer.to_str().encode(),
         pad_id=reader.pad_id,
         longest=min(
-            limit for limit in (positions, files.settings.longest or reader.longest, MAX_TOKENS)
+            limit for limit in (positions, files.longest or reader.longest, MAX_TOKENS)
             if limit is not None
         ),
         revision=None if hub is None else hub.commit,
