@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import RLock
 
 from fala.base.errors import DeviceError
-from fala.base.files import device_errors, keep_private
+from fala.base.files import device_errors, identity_of, keep_private
 from fala.base.forks import keep_in_forks
 from fala.store.access import access_error, is_access
 from fala.store.columns import DAMAGE
@@ -74,7 +74,7 @@ class Database:
         self._reading = RLock()
         #: Functions to call once the transaction is committed.
         self._committed: list[Callable[[], None]] = []
-        self._file: tuple[int, int] | None = None
+        self._file: tuple[int, ...] | None = None
         #: Whether to overwrite deleted rows when a transaction ends, or at ``close``.
         self._scrub_later = False
         keep_in_forks(self, Database._forked)
@@ -97,7 +97,7 @@ class Database:
             try:
                 if not is_current(version_of(self._reader), str(path)):
                     create_tables(self._writer, str(path))
-                self._file = _identity(path)
+                self._file = _inode(path)
             except BaseException:
                 self._disconnect()
                 raise
@@ -199,9 +199,8 @@ class Database:
             with self._writer:  # rolls back, even if an interrupt comes
                 self._begin()
                 yield
-                if self._next_codec.encrypted:
-                    with self.rows("its digests are damaged"):
-                        self.digests.write(self._writer)
+                with self.rows("its digests are damaged"):
+                    self.digests.write(self._writer)
                 self._commit()
             if not self._scrub_later:  # scrubbing frees the pages as well
                 self._writer.execute(_SHRINK)
@@ -424,7 +423,7 @@ class Database:
     def _check_exchanged(self) -> None:
         """Raise an error if the path no longer names the file that was opened, or soon will not."""
         rebuilt = self.path.with_name(f"{REBUILT}{self.path.name}")
-        if self._file is not None and (_identity(self.path) != self._file or rebuilt.exists()):
+        if self._file is not None and (_inode(self.path) != self._file or rebuilt.exists()):
             raise DeviceError(
                 f"{self.path}: was repaired or erased meanwhile; open the device again"
             )
@@ -464,9 +463,6 @@ def check_regular(path: Path) -> None:
             raise DeviceError(f"{file}: not a regular file; move it to another folder")
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
+def _inode(path: Path) -> tuple[int, ...]:
+    """Return a file's device and inode, which stay if its content changes; empty without one."""
+    return (identity_of(path) or ())[:2]

@@ -38,8 +38,13 @@ def write_rows(target: Target, rows: Sequence[StoredExample], user: str) -> int:
     lines = [_line(row, user) for row in rows]
     if isinstance(target, str | os.PathLike):
         path = check_path(target, "target")
+
+        def write(temporary: Path) -> None:
+            with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as stream:
+                stream.writelines(line.encode() for line in lines)
+
         try:
-            _write_file(path, lines)
+            write_atomically(path, write)
         except OSError as error:
             raise DataError(f"{path}: the rows cannot be written: {failure(error)}") from error
     elif not hasattr(target, "write"):
@@ -95,11 +100,3 @@ def _write_stream(stream: IO[Any], lines: list[str]) -> None:
             if not written:
                 raise BlockingIOError
             rest = rest[written:]  # a stream without a buffer may have written a part
-
-
-def _write_file(path: Path, lines: list[str]) -> None:
-    def write(temporary: Path) -> None:
-        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as stream:
-            stream.writelines(line.encode() for line in lines)
-
-    write_atomically(path, write)
