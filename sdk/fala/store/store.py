@@ -74,9 +74,7 @@ class Store:
         store = cls(Database(path, create=create, codec=codec))
         try:
             mark = store.settings.key_mark()
-            if mark is None and not store.is_complete:
-                store.database.use(codec.renewed())
-            else:
+            if mark is not None or store.is_complete:  # otherwise ``write_mark`` comes first
                 check_mark(path, mark, codec)
                 store.database.use(codec.of(mark))
                 store._verify()
