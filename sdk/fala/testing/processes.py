@@ -14,10 +14,12 @@ import traceback
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from fala.base.errors import DataError, FalaError
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection  # which a system without processes lacks
 
 # Share of the time limit after which a process prints its stack.
 _SHARE = 0.9
