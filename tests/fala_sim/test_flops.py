@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 pytest.importorskip("torch")
@@ -8,19 +10,15 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import BertConfig
 
+from fala_sim.experiments.replacement.cost import table_1
+from fala_sim.experiments.replacement.table_1 import BACKBONES, table1
 from fala_sim.methods.adapter import Adapter
 from fala_sim.methods.full import Full
 from fala_sim.methods.lora import Lora
-from fala_sim.methods.solve_flops import ridge_flops
 from fala_sim.methods.training.loop import Network
-from fala_sim.methods.training.torch_flops import (
-    BATCH,
-    TOKENS,
-    BatchFlops,
-    adapted,
-    count_flops,
-)
+from fala_sim.methods.training.torch_flops import BATCH, TOKENS, BatchFlops, count_flops
 from fala_sim.methods.training.transformer import open_encoder, skeleton
+from fala_sim.records.frame import framed
 from families import write_model
 from trained import documents, make_head, write_new
 
@@ -30,30 +28,35 @@ LAYERS, WIDTH, FEED_FORWARD = 2, 768, 3072  # BERT-base, with two of its twelve 
 
 
 @pytest.fixture(scope="module")
-def totals(tmp_path_factory):
-    """Counts of two layers by method; those of twelve are proportional, except for the head."""
-    folder = tmp_path_factory.mktemp("bert")
-    BertConfig(num_hidden_layers=LAYERS).save_pretrained(folder)
-    adapts = {method.name: method.adapt for method in (Full, Adapter, Lora)}
-    adapts["frozen"] = lambda model: model.requires_grad_(False)
-    return {
-        name: count_flops(adapted(skeleton(folder), adapt), BATCH, TOKENS)
-        for name, adapt in adapts.items()
-    }
+def rows():
+    """Counts of one layer; those of twelve are proportional, except for the head."""
+    few = {"BERT-base": BertConfig(num_hidden_layers=LAYERS)}
+    return {row["method"]: row for row in table1(few)}
 
 
-def test_flops_of_bert_base_follow_from_its_shape(totals):
+def totals(row):
+    return row["forward_flops"], row["backward_flops"]
+
+
+def adapted(model, method):
+    with torch.device("meta"):
+        return method.adapt(model)
+
+
+def test_flops_of_bert_base_follow_from_its_shape(rows):
     """2 operations by weight and token, and two products of all pairs of tokens by layer."""
     tokens = BATCH * TOKENS
     weights = LAYERS * (4 * WIDTH**2 + 2 * WIDTH * FEED_FORWARD)
     attention = LAYERS * 2 * 2 * tokens * TOKENS * WIDTH
-    forward, backward = totals["full"]
+    forward, backward = totals(rows["full"])
     assert forward == 2 * weights * tokens + attention + 2 * BATCH * WIDTH
     assert backward == pytest.approx(2 * forward, rel=0.001)
 
 
-def test_a_batch_has_the_proportions_of_the_papers_table_1(totals):
-    base, adapter, lora, fala = totals.values()
+def test_table_1_has_the_papers_proportions(rows):
+    base, adapter, lora, fala = (
+        totals(rows[method]) for method in ("full", "adapter", "lora", "fala-paper")
+    )
     assert adapter[0] / base[0] == pytest.approx(1.3941 / 1.3563, abs=0.002)
     assert lora[0] / base[0] == pytest.approx(1.3613 / 1.3563, abs=0.001)
     # The lowest layer's input needs no gradient, which is a larger part of fewer layers.
@@ -64,19 +67,23 @@ def test_a_batch_has_the_proportions_of_the_papers_table_1(totals):
 
 def test_a_few_counts_give_every_batch(tmp_path):
     """Also of attention to relative positions."""
-    model = adapted(skeleton(write_model(tmp_path, "deberta-v2")), Full.adapt)
+    model = adapted(skeleton(write_model(tmp_path, "deberta-v2")), Full)
     flops = BatchFlops(model, longest=32, logits=3)
     for texts, tokens in ((5, 7), (13, 32)):
-        assert flops(texts, tokens) == count_flops(model, texts, tokens, logits=3)
+        assert flops(texts, tokens) == count_flops(model, texts, tokens, logits=3).totals()
 
 
 def test_a_model_without_a_polynomial_is_counted_batch_by_batch(monkeypatch):
     import fala_sim.methods.training.torch_flops as module
 
-    def odd(_, texts, tokens, logits):
-        return texts * tokens**3, tokens
+    class Odd:
+        def __init__(self, texts, tokens):
+            self.shape = texts, tokens
 
-    monkeypatch.setattr(module, "count_flops", odd)
+        def totals(self):
+            return self.shape[0] * self.shape[1] ** 3, self.shape[1]
+
+    monkeypatch.setattr(module, "count_flops", lambda _, texts, tokens, logits: Odd(texts, tokens))
     assert BatchFlops(torch.nn.Identity(), longest=32)(5, 9) == (5 * 9**3, 9)
 
 
@@ -95,11 +102,20 @@ def test_counted_flops_equal_those_of_a_real_step(method, tmp_path):
     with FlopCounterMode(display=False) as backward:
         result.backward()
     counted = count_flops(
-        adapted(skeleton(model), method.adapt), 6, max(len(tokens[text]) for text in texts)
-    )
+        adapted(skeleton(model), method), 6, max(len(tokens[text]) for text in texts)
+    ).totals()
     assert counted == (forward.get_total_flops(), backward.get_total_flops())
 
 
-def test_solving_costs_a_millionth_of_the_saved_flops(totals):
-    layers = BertConfig().num_hidden_layers / LAYERS
-    assert 0 < ridge_flops(BATCH, 1, WIDTH) < layers * sum(totals["full"]) / 1_000_000
+def test_solving_costs_a_millionth_of_the_saved_flops(rows):
+    layers = BACKBONES["BERT-base"].num_hidden_layers / LAYERS
+    forward, backward = totals(rows["full"])
+    assert 0 < rows["fala-paper"]["solve_flops"] < layers * (forward + backward) / 1_000_000
+
+
+def test_rows_can_be_recorded_and_shown(rows):
+    written = json.loads(json.dumps(list(rows.values())))
+    table = table_1(framed([{"kind": "flops", "rows": written}]))
+    assert len(table.rows) == 8
+    measured = [row[2:] for row in table.rows if row[0] == "BERT-base"]
+    assert all(isinstance(cell, float) for row in measured for cell in row)

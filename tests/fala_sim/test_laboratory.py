@@ -60,6 +60,7 @@ def test_every_method_and_user_has_a_record(results):
     for record in records:
         assert 0 <= record["scores"]["auc"] <= 1
         assert record["provenance"]["machine"]["cores"] == os.cpu_count()
+        assert set(record["cross"]) == {"a0", "a2"} - {record["user"]}
 
 
 def test_costs_are_measured(results):

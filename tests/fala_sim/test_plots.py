@@ -4,19 +4,22 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import PathCollection, QuadMesh
 
 from fala_sim import frame
 from fala_sim.experiments.registry import shown_entries
 from fala_sim.methods.registry import METHODS as REGISTERED
 from fala_sim.records.store import RecordKey, RecordStore
 from fala_sim.report.plot import house_style, look
-from sim_records import USERS, replacement, write_run
+from sim_records import EVIL, METHODS, USERS, replacement, write_run
 from sim_tables import FIGURES, TABLES
 
 pytestmark = pytest.mark.slow
 
 
 MEAN = sum(USERS.values()) / len(USERS)
+#: Of the t interval: 97.5 % of Student's distribution with three degrees of freedom are below 3.18.
+REACH = 3.18245 * np.std(list(USERS.values()), ddof=1) / 2
 
 
 def write_rare(results):
@@ -52,16 +55,27 @@ def axes_of(plot):
     return plot.figure.axes[0]
 
 
+def texts(axes):
+    return [text.get_text() for text in axes.texts]
+
+
+def names(axes):
+    return [label.get_text() for label in axes.get_yticklabels()]
+
+
 # --- files and descriptions ------------------------------------------------------------------
 
 
 def test_every_figure_is_drawn_and_every_table_filled(results, plots):
-    assert set(plots) == {"pareto-films", "pareto-tweets", "labels-minilm"}
+    assert set(plots) >= {
+        "quality-tweets-auc", "quality-tweets-f1", "quality-films-auc", "figure-3-tweets-fala",
+        "figure-2-films-full", "passes-minilm", "pareto-films", "labels-minilm",
+    }  # fmt: skip
     assert all(len(plot.alt) > 40 for plot in plots.values())
     filled, missing = shown_entries(TABLES.values(), frame(results))
     lacking = [name for name in TABLES if any(f"table {name}" in line for line in missing)]
     assert len(filled) + len(lacking) == len(TABLES)
-    assert lacking == ["own", "ratings", "tags"]
+    assert lacking == ["1", "own", "ratings", "tags"]
 
 
 def test_one_kind_of_records_is_enough(tmp_path):
@@ -76,7 +90,32 @@ def test_one_kind_of_records_is_enough(tmp_path):
     assert "'replacement'" in missing[0]
 
 
-# --- quality against cost ---------------------------------------------------------------------
+# --- quality ---------------------------------------------------------------------------------
+
+
+def test_quality_shows_users_and_means(plots):
+    axes = axes_of(plots["quality-tweets-auc"])
+    assert names(axes) == [METHODS[name][0] for name in ("global", "full", "fala-paper", "fala")]
+    dots = [artist for artist in axes.collections if isinstance(artist, PathCollection)]
+    assert [sorted(artist.get_offsets()[:, 0]) for artist in dots] == [
+        pytest.approx([auc + METHODS[name][1] for auc in USERS.values()])
+        for name in ("global", "full", "fala-paper", "fala")
+    ]
+    marks = {line.get_ydata()[0]: line.get_xdata()[0] for line in axes.lines if line.get_marker()
+             not in ("None", None)}  # fmt: skip
+    assert marks[0] == pytest.approx(MEAN)
+    assert marks[3] == pytest.approx(MEAN + 0.04)
+    assert texts(axes)[3] == f"{MEAN + 0.04:.3f}"
+    bold = [label.get_fontweight() for label in axes.get_yticklabels()]
+    assert bold == ["normal", "normal", "normal", "bold"]
+
+
+def test_quality_marks_are_within_their_intervals(plots):
+    lines = [line.get_xdata() for line in axes_of(plots["quality-tweets-auc"]).lines]
+    intervals = [ends for ends in lines if len(set(ends)) == 2]
+    means = [MEAN + METHODS[name][1] for name in ("global", "full", "fala-paper", "fala")]
+    for (low, high), mean in zip(intervals, means, strict=True):
+        assert (low, high) == pytest.approx((mean - REACH, mean + REACH), abs=1e-5)
 
 
 def test_pareto_line_joins_the_optimal_methods(plots):
@@ -105,7 +144,31 @@ def test_numbers_of_labels_are_in_order(plots):
     assert (low, high) == pytest.approx((0, 0.04), abs=1e-5)  # all people gain the same
 
 
+# --- heat maps -------------------------------------------------------------------------------
+
+
+def test_heat_map_is_centred_at_zero(plots):
+    axes = axes_of(plots["figure-3-tweets-fala"])
+    (mesh,) = [artist for artist in axes.collections if isinstance(artist, QuadMesh)]
+    values = mesh.get_array()
+    assert mesh.norm.vmin == -mesh.norm.vmax < 0
+    assert values.shape == (len(USERS), len(USERS))
+    assert np.allclose(np.diag(values), 0)
+    # Another's model is 0.05 below the vendor's, one's own 0.04 above.
+    assert np.allclose(values[~np.eye(len(USERS), dtype=bool)], -0.09)
+    assert [text for text in texts(axes) if text != "+0.000"] == ["-0.090"] * 12
+    assert axes.yaxis_inverted()
+
+
 # --- all -------------------------------------------------------------------------------------
+
+
+def test_names_are_escaped(plots):
+    svg = plots["figure-3-tweets-fala"].svg()
+    assert EVIL not in svg
+    assert "&lt;script&gt;ale" in svg
+    # A dollar is a dollar, and no formula.
+    assert "$x^2$ &amp; co" in svg
 
 
 def test_labels_stay_inside_the_plot(plots):

@@ -45,7 +45,7 @@ def replacement(data, method, user):
 
 
 def write_run(results):
-    """Write records of many kinds."""
+    """Write records of all kinds but "flops"."""
 
     store = RecordStore(results)
 

@@ -62,7 +62,13 @@ def _all(results: Path, **options: Any) -> None:  # noqa: ANN401
     Recorded jobs are not run again: after Ctrl-C or a power cut, the same command resumes. If a job
     fails, the others still run, and the failures are listed at the end.
     """
-    failures = run_missing(PEOPLE, PEOPLE.kinds, results, options)
+    from fala_sim.experiments.registry import tables
+
+    failures: list[str] = []
+    for family in dict.fromkeys(entry.family for entry in tables().values()):
+        if family is not None and not list(family.options()):
+            failures += run_missing(family, family.kinds, results, options)
+    failures += run_missing(PEOPLE, PEOPLE.kinds, results, options)
     try:
         _write(results)
     except DataError as error:

@@ -1,4 +1,4 @@
-"""The paper's numbers in its Tables 2 to 7: ``paper.csv``, as printed.
+"""The paper's numbers in its Tables 1 to 7: ``paper.csv``, as printed.
 
 Shuo Huang, Lizhen Qu, Xingliang Yuan and Chunyang Chen, "FaLA: Fast Linear Adaptation for Replacing
 Backbone Models on Edge Devices".
@@ -39,7 +39,7 @@ def reported(
         table: Number of the table.
         task: ``"matching"`` or ``"classification"``.
         backbone: ``"BERT"``, ``"RoBERTa"``, or in Table 3 ``"GloVe"``.
-        metric: A score, or another printed figure, such as ``"clusters"``.
+        metric: A score, or another printed figure, such as ``"forward"`` or ``"clusters"``.
         row: A method or a variant, as in ``paper.csv``.
     """
     return _numbers().get((table, task, backbone, metric, row))

@@ -153,7 +153,7 @@ class Family:
     Attributes:
         kinds: Kinds of its records, in the order in which they are made; empty for the experiments
             on people, which are found.
-        plan: Dataclass of the options.
+        plan: Dataclass of the options. A family without options needs no data.
         run: Function that makes the records.
         fixed: Fields of the plan that are not options.
     """

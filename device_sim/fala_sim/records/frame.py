@@ -25,8 +25,8 @@ def frame(results: Path | str, *kinds: RecordKind) -> pd.DataFrame:
 
     The columns are a record's fields. A field within a field is named with a dot, such as
     ``scores.auc`` or ``cost.total.forward_passes``. Lists stay in one cell each; logits are n lists
-    of C numbers. ``settings``, a cost's ``stages``, and ``cross`` (an older record's scores on
-    other users) are objects in one cell. A field that a record does not have is missing (NaN).
+    of C numbers. ``settings``, ``cross`` (the scores on other users) and a cost's ``stages`` are
+    objects in one cell. A field that a record does not have is missing (NaN).
 
     Columns computed from a record: ``cost.total.flops`` (forward and backward),
     ``cost.memory_growth`` (the bytes by which the peak exceeds the start), ``flips.old.share`` and

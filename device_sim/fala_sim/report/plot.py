@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -21,7 +22,7 @@ from fala_sim.methods.registry import METHODS, SHIPPED
 from fala_sim.report.value import UserMean
 
 if TYPE_CHECKING:
-    pass
+    import pandas as pd
 
 #: Width of a plot in inches: about half of a page, or the full width of a phone's screen.
 WIDTH = 4.4
@@ -112,6 +113,36 @@ def ends(value: UserMean) -> tuple[float, float]:
     if value.low is None or value.high is None:
         return value.mean, value.mean
     return value.low, value.high
+
+
+def matrix(axes: Axes, cells: pd.DataFrame, most: float, size: float, label: str) -> None:
+    """Draw differences as coloured cells, from ``-most`` to ``most``, with their numbers."""
+    values = cells.to_numpy(dtype=float)
+    mesh = axes.pcolormesh(
+        np.ma.masked_invalid(values), cmap="RdBu", vmin=-most, vmax=most, edgecolors="none"
+    )
+    for (row, column), value in np.ndenumerate(values):
+        if np.isfinite(value):
+            # Dark cells need white text, because the page's text colour may be dark or light.
+            colour = "#ffffff" if abs(value) > 0.62 * most else "#000000"
+            axes.text(column + 0.5, row + 0.5, f"{value:+.3f}", ha="center", fontsize=size,
+                      va="center_baseline", color=colour)  # fmt: skip
+    axes.set_xticks(np.arange(len(cells.columns)) + 0.5, list(map(str, cells.columns)))
+    axes.set_yticks(np.arange(len(cells)) + 0.5, list(map(str, cells.index)))
+    axes.set_ylim(len(cells), 0)
+    axes.grid(visible=False)
+    axes.figure.colorbar(mesh, ax=axes, label=label, shrink=0.8, pad=0.02)
+
+
+def name_rows(axes: Axes, titles: Sequence[str], names: Sequence[str]) -> None:
+    """Label one row per method, with the first at the top and FaLA's in bold."""
+    axes.set_yticks(range(len(titles)), titles)
+    axes.set_ylim(len(titles) - 0.5, -0.5)
+    axes.grid(visible=False, axis="y")
+    axes.spines["left"].set_visible(False)
+    for label, name in zip(axes.get_yticklabels(), names, strict=True):
+        if name == SHIPPED:
+            label.set_fontweight("bold")
 
 
 def log_axis(axes: Axes) -> None:

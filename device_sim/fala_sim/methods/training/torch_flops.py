@@ -1,4 +1,4 @@
-"""Floating point operations of transformers, forward and backward, without computing.
+"""Floating point operations of transformers, forward and backward, by operator, without computing.
 
 A model runs on torch's meta device, where tensors have shapes and no numbers, under
 ``torch.utils.flop_counter``. It counts matrix products, which dominate: a multiply-add is two
@@ -9,6 +9,8 @@ fused kernel that recomputes the scores in the backward pass needs five backward
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,8 +26,25 @@ from fala_sim.methods.training.transformer import Adapt, skeleton
 BATCH, TOKENS = 16, 128
 
 
-def count_flops(model: nn.Module, texts: int, tokens: int, logits: int = 1) -> tuple[int, int]:
-    """Count the forward and backward operations of one batch through an encoder and a new head.
+@dataclass(frozen=True)
+class Flops:
+    """Operations of one batch, forward and backward.
+
+    Attributes:
+        forward: Forward operations, by torch's name of the operator.
+        backward: Backward operations, by the same names; empty if nothing trains.
+    """
+
+    forward: Mapping[str, int]
+    backward: Mapping[str, int]
+
+    def totals(self) -> tuple[int, int]:
+        """Return the total forward and backward operations."""
+        return sum(self.forward.values()), sum(self.backward.values())
+
+
+def count_flops(model: nn.Module, texts: int, tokens: int, logits: int = 1) -> Flops:
+    """Count one batch through an encoder and a new head.
 
     Args:
         model: A ``transformers`` encoder on the meta device; frozen layers need no gradient.
@@ -45,7 +64,7 @@ def count_flops(model: nn.Module, texts: int, tokens: int, logits: int = 1) -> t
             result = (states.mean(1) @ weight.T).sum()
     with FlopCounterMode(display=False) as backward:
         torch.autograd.backward(result)
-    return forward.get_total_flops(), backward.get_total_flops()
+    return Flops(_by_operator(forward), _by_operator(backward))
 
 
 class BatchFlops:
@@ -84,7 +103,7 @@ class BatchFlops:
     def _count(self, texts: int, tokens: int) -> tuple[int, int]:
         shape = (texts, tokens)
         if shape not in self._counted:
-            self._counted[shape] = count_flops(self._model, texts, tokens, self._logits)
+            self._counted[shape] = count_flops(self._model, texts, tokens, self._logits).totals()
         return self._counted[shape]
 
 
@@ -106,3 +125,8 @@ def adapted(model: nn.Module, adapt: Adapt) -> nn.Module:
 
 def _terms(texts: int, tokens: int) -> list[int]:
     return [term * part for part in (1, texts) for term in (1, tokens, tokens**2)]
+
+
+def _by_operator(counter: FlopCounterMode) -> dict[str, int]:
+    counts = counter.get_flop_counts()["Global"]
+    return {str(operator): int(flops) for operator, flops in counts.items()}

@@ -15,6 +15,8 @@ import fala_export
 from fala import Bundle, DataError
 
 if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
     from fala_export import Encoder
 
 #: Sets which of a model's parameters train, and adds the method's layers.
@@ -59,6 +61,11 @@ def skeleton(folder: Path) -> nn.Module:
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
         raise DataError(f"{folder}: no configuration of a transformer: {error}") from error
+    return skeleton_of(config)
+
+
+def skeleton_of(config: PretrainedConfig) -> nn.Module:
+    """Return a model like that of ``skeleton`` for a ``transformers`` configuration."""
     with torch.device("meta"):
         model: nn.Module = AutoModel.from_config(config, attn_implementation="eager")
     fala_export.drop_pooler(model)
