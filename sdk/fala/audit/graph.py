@@ -82,25 +82,6 @@ class Tensor:
     listed: int | None = None
     numbers: Sequence[float] = ()
 
-    def check(self, title: str) -> None:
-        """Check that it has the numbers of its shape.
-
-        Raises:
-            UnsoundError: It does not, or their type is not permitted.
-        """
-        if self.kind not in BITS:
-            raise UnsoundError(f"{title} is of type {self.kind}, which is not of numbers")
-        if any(length < 0 for length in self.dims) or len(self.dims) > limits.DIMENSIONS:
-            raise UnsoundError(f"{title} has an impossible shape")
-        count = math.prod(self.dims)
-        size = -(-count * BITS[self.kind] // 8)
-        if self.raw is not None and self.listed is None:
-            valid = len(self.raw) == size
-        else:
-            valid = self.raw is None and self.listed == (size if BITS[self.kind] < 8 else count)
-        if not valid:
-            raise UnsoundError(f"{title} does not contain the {count} numbers of its shape")
-
     def values(self) -> NDArray[Any] | None:
         """Return its numbers if they are few; None if they are many, or of a rare type."""
         dtype = DTYPES.get(self.kind)
@@ -141,7 +122,7 @@ class Graph:
         constants: The constants by name.
         inputs: Names of its required inputs.
         outputs: Names of its outputs.
-        optional: Names of its optional inputs; see ``split_inputs``.
+        optional: Names of its optional inputs, which are constants as well.
         depth: Number of graphs around it.
         size: Counts of the whole model, its branches included: nodes, arguments (their inputs,
             outputs and attributes), constants, and numbers of constants.
@@ -199,20 +180,24 @@ class Graph:
         self.constants[name] = tensor
 
     def check_tensor(self, tensor: Tensor, title: str) -> None:
-        """Check a constant, and count its numbers.
+        """Check that a constant has the numbers of its shape, and count them.
 
         Raises:
-            UnsoundError: The constant does not contain as many numbers as its shape says.
+            UnsoundError: The constant does not, or their type is not permitted.
         """
-        tensor.check(title)
-        self.size["numbers"] += math.prod(tensor.dims)
-
-    def split_inputs(self) -> None:
-        """Split required inputs from constants that are also inputs, some of which are optional."""
-        # Before ONNX's fourth version all constants were inputs too.
-        also_constants = self.constants.keys() & set(self.inputs)
-        self.inputs = [name for name in self.inputs if name not in also_constants]
-        self.optional = {name for name in also_constants if OPTIONAL.fullmatch(name)}
+        if tensor.kind not in BITS:
+            raise UnsoundError(f"{title} is of type {tensor.kind}, which is not of numbers")
+        if any(length < 0 for length in tensor.dims) or len(tensor.dims) > limits.DIMENSIONS:
+            raise UnsoundError(f"{title} has an impossible shape")
+        count, bits = math.prod(tensor.dims), BITS[tensor.kind]
+        size = -(-count * bits // 8)
+        if tensor.raw is not None and tensor.listed is None:
+            valid = len(tensor.raw) == size
+        else:
+            valid = tensor.raw is None and tensor.listed == (size if bits < 8 else count)
+        if not valid:
+            raise UnsoundError(f"{title} does not contain the {count} numbers of its shape")
+        self.size["numbers"] += count
 
 
 def read_onnx(model: bytes) -> Graph:
@@ -240,7 +225,10 @@ def read_onnx(model: bytes) -> Graph:
             _read_graph(value, graph)
     if graph is None:
         raise ValueError("the file is not an ONNX model: it contains no graph")
-    graph.split_inputs()
+    # Before ONNX's fourth version all constants were inputs too.
+    also_constants = graph.constants.keys() & set(graph.inputs)
+    graph.inputs = [name for name in graph.inputs if name not in also_constants]
+    graph.optional = {name for name in also_constants if OPTIONAL.fullmatch(name)}
     return graph
 
 

@@ -16,7 +16,6 @@ so these are accepted.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -33,8 +32,8 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _WIRES = {
     "int32": _VARINT, "int64": _VARINT, "uint64": _VARINT, "float": _FIXED32, "double": _FIXED64,
 }  # fmt: skip
-#: NumPy's types for numbers that are not varints, and struct's.
-_FLOATS = {"float": ("<f4", "<f"), "double": ("<f8", "<d")}
+#: NumPy's types for numbers that are not varints.
+_FLOATS: dict[str, np.dtype[Any]] = {"float": np.dtype("<f4"), "double": np.dtype("<f8")}
 _WIDTHS = {_FIXED64: 8, _FIXED32: 4}
 _INT32 = 1 << 31
 # Bytes of a packed list of varints that are decoded at a time; and of the longest varint, whose
@@ -154,9 +153,8 @@ def read_fields(
             for numbers in _packed(content, form.kind):
                 yield form.name, numbers
         elif form.kind in _FLOATS:
-            dtype, layout = _FLOATS[form.kind]
-            many = np.frombuffer(content, dtype)
-            yield form.name, many if form.many else struct.unpack(layout, content)[0]
+            numbers = np.frombuffer(content, _FLOATS[form.kind])
+            yield form.name, numbers if form.many else float(numbers[0])
         elif form.kind == "text":
             yield form.name, _text(content)
         elif form.kind == "bytes":
@@ -188,7 +186,7 @@ def _varint(data: memoryview, position: int) -> tuple[int, int]:
 def _packed(content: memoryview, kind: str) -> Iterator[NDArray[Any]]:
     """Yield the numbers of a packed list, in pieces."""
     if kind in _FLOATS:
-        dtype = np.dtype(_FLOATS[kind][0])
+        dtype = _FLOATS[kind]
         if len(content) % dtype.itemsize:
             raise ValueError("a list of numbers is cut short")
         yield np.frombuffer(content, dtype)
