@@ -61,7 +61,7 @@ from fala.model.links import LABELS, LARGEST_RATING, TAGS, Link, Rating
 from fala.personal.compare import Accept
 from fala.personal.replace import Terms
 from fala.personal.run import Budget, Progress
-from fala.slots.admit import Signed
+from fala.slots.admit import Origin
 from fala.slots.folder import Snapshot
 from fala.slots.own import RATING_NAME, RATING_NOISE
 from fala.slots.release import Release
@@ -387,7 +387,7 @@ def _rating(value: object) -> Rating:
 
 
 def check_terms(
-    accept: Accept, origin: Signed, adapters: NewAdapters, *, allow_older: bool
+    accept: Accept, origin: Origin, adapters: NewAdapters, *, allow_older: bool
 ) -> Terms:
     """Return the terms of a release's installation."""
     accepted = cast(Accept, check_word(accept, get_args(Accept), "accept"))

@@ -6,7 +6,6 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace as replace_fields
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, NoReturn, TypeVar
@@ -900,7 +899,7 @@ class Device:
             >>> preview.new, preview.decision, preview.comparison.worse  # None: inconclusive
             ('bert', 'personal', None)
         """
-        run, origin = Run(check_budget(budget)), self._folder.signed(trust)
+        run, origin = Run(check_budget(budget)), self._folder.key(trust)
         with self._source(bundle, encoder, dimension, trust) as path:
             return preview(self._own, path, run, origin)
 
@@ -1001,7 +1000,7 @@ class Device:
             >>> device.status().on_trial, device.status().can_roll_back
             (True, True)
         """
-        origin = self._folder.signed(trust)
+        origin = self._folder.key(trust)
         terms = check_terms(accept, origin, adapters, allow_older=allow_older)
         functions = encoder.values() if isinstance(encoder, Mapping) else [encoder]
         if budget is None and bundle is None and not any(functions):
@@ -1090,8 +1089,8 @@ class Device:
         product_name = check_product(product) or active.product or DEFAULT_PRODUCT
         # Arguments are checked before any download. A product that is passed by name may be another
         # one.
-        origin = replace_fields(self._folder.signed(None), verified=True)
-        terms = check_terms(accept, origin, adapters, allow_older=product_name != active.product)
+        older = product_name != active.product
+        terms = check_terms(accept, "repository", adapters, allow_older=older)
         run, settings = Run(budget, check_progress(progress)), self._folder.store.settings
         source = Source(
             repository_url(url), trusted_root(root), product_name,
@@ -1193,7 +1192,7 @@ class Device:
         own = with_labels(self._own, check_names(labels, "labels"))
         if own is None:
             return learner.fit()
-        terms = check_terms("always", self._folder.signed(None), (), allow_older=True)
+        terms = check_terms("always", self._folder.key(), (), allow_older=True)
         run = Run(Budget(forward_passes=0))
         with own.written() as path, run:
             replaced = replace(self._own, path, run, terms)
@@ -1298,7 +1297,7 @@ class Device:
         file = check_path(path, "path")
         name = None if name is None else check_adapter_name(name)
         self._learner().ready()
-        name = install_adapter(self._own, file, name, positive, self._folder.signed(trust))
+        name = install_adapter(self._own, file, name, positive, self._folder.key(trust))
         learner = self._learner(name)
         if learner.store.examples.counts()[0]:  # a repair has kept examples of this task
             learner.fit()

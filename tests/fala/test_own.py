@@ -6,7 +6,7 @@ import pytest
 import fala
 from fala import Budget, BudgetError, DataError, Device, EncoderError, Item, UsageError
 from fala.backbones.external import ASKED, Encoders, ExternalEncoder
-from fala.slots.admit import Signed, admit
+from fala.slots.admit import admit
 from fala.testing import labels_of, texts, write_releases
 
 TEXTS = [texts()[position] for position in np.random.default_rng(0).permutation(192)]
@@ -69,7 +69,7 @@ def test_equal_labels_and_encoders_share_a_release_that_the_door_admits(tmp_path
         Device.create(tmp_path / user, labels=[0, 1], encoder=old, releases=shared).close()
     (digest,) = shared
     assert shared.devices(digest) == 2
-    release = admit(tmp_path / "releases" / f"{digest}.fala", Signed(), Encoders(old))
+    release = admit(tmp_path / "releases" / f"{digest}.fala", None, Encoders(old))
     assert release.own and release.backbone.load().dimension == 100
 
 

@@ -15,7 +15,7 @@ from fala.base.examples import CLASSIFICATION
 from fala.base.files import temporary_folder, write_atomically
 from fala.bundle.reading import Bundle
 from fala.model.heads import Head
-from fala.slots.admit import Signed, admit, admit_adapter
+from fala.slots.admit import Origin, admit, admit_adapter
 from fala_export.base.files import writing
 from fala_export.bundle.writing import write_release
 
@@ -37,11 +37,11 @@ def check_admitted(path: Path, base: Path | None = None) -> dict[str, str]:
         BundleError: A device would reject the bundle.
     """
     try:
-        _admit(path, base, Signed())
+        _admit(path, base, None)
         return {}
     except BundleError as unsigned:
         try:
-            _admit(path, base, Signed(verified=True))
+            _admit(path, base, "repository")
         except BundleError as error:
             reason = str(error).rpartition(f"{path.name}: ")[2]
             raise type(error)(f"{path}: a device would reject it: {reason}") from error
@@ -79,14 +79,14 @@ def write_admitted(
     return {**summary, "bundle": str(out)}
 
 
-def _admit(path: Path, base: Path | None, origin: Signed) -> None:
+def _admit(path: Path, base: Path | None, origin: Origin) -> None:
     """Admit a bundle, and load it as a device does at its first use."""
     with temporary_folder() as folder:
         if base is None:
             released = admit(_with_head(path, folder), origin, Encoders())
         else:
             # The device already has the base, and knows where it came from.
-            earlier = admit(_with_head(base, folder), Signed(verified=True), Encoders())
+            earlier = admit(_with_head(base, folder), "repository", Encoders())
             released = admit_adapter(path, origin, earlier)
         if not released.bundle.external:
             released.backbone.load()

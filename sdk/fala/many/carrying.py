@@ -176,7 +176,7 @@ class Carrying:
                 return ReplacedAll(went_back=1)
             tasks, terms = device._folder.store.slots.adapters(), self.terms
             report = device.replace(
-                self.release, self.budget, accept=terms.accept, trust=terms.origin.trust,
+                self.release, self.budget, accept=terms.accept, trust=terms.origin,
                 encoder=None if self.release else self._next, dimension=self.dimension,
                 allow_older=terms.allow_older, progress=count,
                 adapters={task: file for task, file in self.adapters.items() if task in tasks},

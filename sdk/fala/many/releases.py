@@ -33,8 +33,8 @@ from fala.base.files import (
     write_atomically,
 )
 from fala.bundle.reading import Bundle
-from fala.bundle.signature import Trust
-from fala.slots.admit import Signed, admit_loaded
+from fala.bundle.signature import Trust, key_bytes
+from fala.slots.admit import admit_loaded
 from fala.slots.installing import DIGEST, ReleaseFiles, bundle_path, write_copy
 from fala.slots.release import backbone_of, open_bundle
 from fala.slots.validation import VALIDATED
@@ -107,8 +107,8 @@ class Releases(ReleaseFiles):
             BundleError: If the release cannot be trusted.
             DeviceError: If the folder cannot be written.
         """
-        path = check_path(bundle, "bundle")
-        release = admit_loaded(path, Signed(trust), Encoders(encoder), self)
+        path, signer = check_path(bundle, "bundle"), None if trust is None else key_bytes(trust)
+        release = admit_loaded(path, signer, Encoders(encoder), self)
         return release.bundle.at(self.keep(release.bundle))
 
     def backbone(self, digest: str) -> Backbone:

@@ -34,7 +34,6 @@ from fala.many.replaced import ReplacedAll
 from fala.many.workers import in_processes
 from fala.personal.compare import Accept
 from fala.personal.run import Budget, Progress, Run
-from fala.slots.admit import Signed
 from fala.slots.child import forbidden
 from fala.slots.installing import release_files
 
@@ -130,12 +129,12 @@ def replace_all(
         check_adapter_name(name): check_path(file, "adapters").absolute()
         for name, file in adapters.items()
     }
-    origin = Signed(None if trust is None else key_bytes(trust))
+    key_of_vendor = None if trust is None else key_bytes(trust)
     carrying = Carrying(
         release=None if release is None else check_path(release, "release").absolute(),
         releases=release_files(releases),
         budget=check_budget(budget),
-        terms=check_terms(accept, origin, (), allow_older=allow_older),
+        terms=check_terms(accept, key_of_vendor, (), allow_older=allow_older),
         functions=functions,
         own=own.name if own else "",
         dimension=dimension,

@@ -10,7 +10,7 @@ from fala.bundle.manifest import PRODUCT
 from fala.bundle.reading import Bundle
 from fala.model.labels import OneLabel
 from fala.personal.prepare import successor
-from fala.slots.admit import Signed, admit_adapter
+from fala.slots.admit import Origin, admit_adapter
 from fala.slots.folder import Snapshot, Task
 from fala.slots.release import Release
 from fala.slots.switching import load_adapter, opened
@@ -21,7 +21,7 @@ Adapters = Sequence[Path] | Mapping[str, Path]
 
 
 def adapters_for(
-    before: Snapshot, release: Release, paths: Adapters, origin: Signed
+    before: Snapshot, release: Release, paths: Adapters, origin: Origin
 ) -> list[tuple[Snapshot, Release]]:
     """Open an adapter for every further task of a device.
 
@@ -31,7 +31,7 @@ def adapters_for(
         before: The snapshot of the device's own task.
         release: The release to install for the device's own task.
         paths: The adapters' files.
-        origin: How the origin of the adapters is verified.
+        origin: The origin that the adapters must have.
 
     Returns:
         The tasks with their adapters, sorted by name.
@@ -70,7 +70,7 @@ def install_adapter(
     path: Path,
     name: str | None,
     positive: OneLabel | None,
-    origin: Signed,
+    origin: Origin,
 ) -> str:
     """Load an adapter beside the active release; see ``Device.load_adapter``.
 
@@ -79,7 +79,7 @@ def install_adapter(
         path: The adapter's file.
         name: The task's name; None takes the bundle's own name.
         positive: The label by which the task ranks; None keeps an earlier choice.
-        origin: How the origin of the adapter is verified.
+        origin: The origin that the adapter must have.
 
     Returns:
         The task's name.
@@ -100,7 +100,7 @@ def install_adapter(
     return name
 
 
-def _by_name(paths: Adapters, origin: Signed, release: Release) -> dict[str, Release]:
+def _by_name(paths: Adapters, origin: Origin, release: Release) -> dict[str, Release]:
     pairs = [*paths.items()] if isinstance(paths, Mapping) else [(None, path) for path in paths]
     adapters: dict[str, Release] = {}
     for name, path in pairs:

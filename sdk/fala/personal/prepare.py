@@ -37,7 +37,7 @@ from fala.personal.gather import (
 from fala.personal.refit import Refit, fit_rows
 from fala.personal.run import Run
 from fala.selection.representatives import affordable
-from fala.slots.admit import Signed, admit
+from fala.slots.admit import Origin, admit
 from fala.slots.folder import Folder, Snapshot, Task
 from fala.slots.release import Release
 from fala.slots.switching import opened
@@ -89,7 +89,7 @@ class Carried:
 
 @contextmanager
 def opening(
-    task: Task, path: Path, run: Run, origin: Signed, *, allow_older: bool
+    task: Task, path: Path, run: Run, origin: Origin, *, allow_older: bool
 ) -> Iterator[tuple[Snapshot, Release]]:
     """Open a release, and load its backbone while the store is read and texts are chosen.
 
@@ -97,7 +97,7 @@ def opening(
         task: The device's own task.
         path: The release's file.
         run: The run, which times the stages.
-        origin: How the origin of the release is verified.
+        origin: The origin that the release must have.
         allow_older: Whether the release may be older than an installed one.
 
     Yields:

@@ -11,7 +11,7 @@ from fala.personal.compare import Sides
 from fala.personal.prepare import Carried, check, opening, prepare
 from fala.personal.run import Run
 from fala.report import MIN_REAL, Preview
-from fala.slots.admit import Signed
+from fala.slots.admit import Origin
 from fala.slots.folder import Task
 from fala.slots.installing import bundle_path
 from fala.solver.decision import MATTERS, MIN_LABELLED, NORMAL_95
@@ -19,14 +19,14 @@ from fala.solver.decision import MATTERS, MIN_LABELLED, NORMAL_95
 _MEGABYTE = 1e6
 
 
-def preview(task: Task, path: Path, run: Run, origin: Signed) -> Preview:
+def preview(task: Task, path: Path, run: Run, origin: Origin) -> Preview:
     """Prepare a replacement, compare it with the active model, and discard it.
 
     Args:
         task: The device's own task.
         path: The release's file.
         run: The run, which has the budget of the replacement.
-        origin: How the origin of the release is verified.
+        origin: The origin that the release must have.
     """
     budget = run.budget
     # Previewing an older release does no harm.

@@ -20,7 +20,7 @@ from fala.personal.refine import Refined, refine, report_on
 from fala.personal.refit import Refit
 from fala.personal.run import Run
 from fala.report import MIN_REAL, Changes, Comparison, Counts, InstantReport, Report, Stopped
-from fala.slots.admit import Signed
+from fala.slots.admit import Origin
 from fala.slots.folder import Prepared, Snapshot, Task
 from fala.slots.release import Release
 from fala.slots.slot import Slot, slot_record
@@ -33,13 +33,13 @@ class Terms:
 
     Attributes:
         accept: The model that the new model must not be proven worse than.
-        origin: How the origin of the release and of the adapters is verified.
+        origin: The origin that the release and the adapters must have.
         allow_older: Whether an older release is accepted.
         adapters: The adapters of the further tasks for the release.
     """
 
     accept: Accept
-    origin: Signed
+    origin: Origin
     allow_older: bool
     adapters: Adapters
 
@@ -110,7 +110,7 @@ def replace(task: Task, path: Path, run: Run, terms: Terms) -> Replaced:
     with opening(task, path, run, terms.origin, allow_older=terms.allow_older) as (before, release):
         with run.stage("open"):
             # A repository verifies the release, but not the adapters.
-            origin = dataclasses.replace(terms.origin, verified=False)
+            origin = task.folder.key() if terms.origin == "repository" else terms.origin
             further = adapters_for(before, release, terms.adapters, origin)
             moves = [(before, release), *further]
         earlier: dict[str, Carried] = {}

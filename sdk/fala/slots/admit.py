@@ -8,40 +8,26 @@ the vendor's probes. Only then is the release loaded in this process.
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from fala.backbones.external import Encoders
 from fala.base.errors import BundleMismatchError, BundleSignatureError
 from fala.bundle.manifest import Manifest
 from fala.bundle.reading import Bundle
-from fala.bundle.signature import Trust, check_signature
+from fala.bundle.signature import check_signature
 from fala.slots.installing import COPIES, ReleaseFiles
 from fala.slots.release import Release, open_bundle
 from fala.slots.validation import validate
 
-
-@dataclass(frozen=True)
-class Signed:
-    """How the origin of a release is verified.
-
-    Attributes:
-        trust: The key that must have signed the release; None requires no signature.
-        verified: Whether the release came from a repository that has verified it.
-    """
-
-    trust: Trust | None = None
-    verified: bool = False
-
-    @property
-    def signed(self) -> bool:
-        """Whether an admitted release is signed by a key that the device trusts."""
-        return self.verified or self.trust is not None
+#: The origin that a release must have: the owner of a key, of 32 bytes, that has signed it; or a
+#: ``"repository"`` that has verified it already. None accepts any origin.
+Origin = bytes | Literal["repository"] | None
 
 
 def admit(
     path: Path,
-    origin: Signed,
+    origin: Origin,
     encoders: Encoders,
     releases: ReleaseFiles = COPIES,
     installed: Container[str] = (),
@@ -50,7 +36,7 @@ def admit(
 
     Args:
         path: The release's file.
-        origin: How the origin of the release is verified.
+        origin: The origin that the release must have.
         encoders: The app's own encoders.
         releases: Where releases come from, with what is known about their validation.
         installed: Digests of the releases that were installed on the device before.
@@ -71,7 +57,7 @@ def admit(
             f"{bundle.path}: this is an adapter for the backbone {bundle.base[:12]}, not a "
             "release; load it beside a release with that backbone (Device.load_adapter)"
         )
-    signed, ran = origin.signed, bundle.digest in installed
+    signed, ran = origin is not None, bundle.digest in installed
     known = releases.knows(bundle.digest, signed=signed)
     return Release.of(
         bundle, lambda: validate(bundle, encoders, signed=signed, known=known, installed=ran)
@@ -79,7 +65,7 @@ def admit(
 
 
 def admit_loaded(
-    path: Path, origin: Signed, encoders: Encoders, releases: ReleaseFiles = COPIES
+    path: Path, origin: Origin, encoders: Encoders, releases: ReleaseFiles = COPIES
 ) -> Release:
     """Admit a release that is to be kept, and load it; see ``admit``.
 
@@ -87,12 +73,12 @@ def admit_loaded(
     release that was already validated for other devices of this kind is not loaded again.
     """
     release = admit(path, origin, encoders, releases)
-    if not releases.knows(release.bundle.digest, signed=origin.signed):
+    if not releases.knows(release.bundle.digest, signed=origin is not None):
         release.backbone.load()
     return release
 
 
-def admit_adapter(path: Path, origin: Signed, base: Release) -> Release:
+def admit_adapter(path: Path, origin: Origin, base: Release) -> Release:
     """Admit an adapter for a release; see ``admit``.
 
     Raises:
@@ -108,11 +94,9 @@ def admit_adapter(path: Path, origin: Signed, base: Release) -> Release:
     return Release.of_adapter(bundle, base)
 
 
-def _open(path: Path, origin: Signed) -> Bundle:
+def _open(path: Path, origin: Origin) -> Bundle:
     """Open a bundle, held in memory, with the signature that it must have."""
-    manifest = None
-    if origin.trust is not None and not origin.verified:
-        manifest = check_signature(path, origin.trust)
+    manifest = check_signature(path, origin) if isinstance(origin, bytes) else None
     bundle = open_bundle(path, hold=True)
     if manifest is not None and Manifest.from_json(manifest) != bundle.manifest:
         raise BundleSignatureError(f"{bundle.path}: the file changed while it was read; try again")

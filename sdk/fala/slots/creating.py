@@ -12,7 +12,7 @@ from fala.base.errors import BundleError, DeviceError
 from fala.base.files import device_errors, keep_private
 from fala.bundle.signature import Trust, key_bytes
 from fala.model.labels import OneLabel
-from fala.slots.admit import Signed, admit_loaded
+from fala.slots.admit import admit_loaded
 from fala.slots.erasing import finish_erasing, tidy
 from fala.slots.folder import EMPTY, STORE, Folder, Task
 from fala.slots.installing import BUNDLES, ReleaseFiles
@@ -55,7 +55,8 @@ def create(
         DataError: If ``positive`` is not one of the release's labels.
         DeviceError: If the folder is in use, or cannot be written.
     """
-    release = admit_loaded(bundle, Signed(trust), encoders, releases)
+    signer = None if trust is None else key_bytes(trust)
+    release = admit_loaded(bundle, signer, encoders, releases)
     label = release.head.positive(positive)
     with contextlib.ExitStack() as undo, device_errors(path):
         finish_erasing(path)
@@ -85,8 +86,8 @@ def create(
             store.slots.put(slot_record(SLOTS[0], installed.bundle, model))
             store.slots.activate(SLOTS[0], None)
             manifest = release.bundle.manifest
-            admission = Admission(None if trust is None else key_bytes(trust))
-            store.settings.set_admission(admission.with_version(manifest.product, manifest.version))
+            admission = Admission(signer).with_version(manifest.product, manifest.version)
+            store.settings.set_admission(admission)
             if label is not None:
                 store.slots.set_positive(str(label))
         folder = Folder(path, store, encoders, releases)

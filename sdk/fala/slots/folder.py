@@ -12,10 +12,9 @@ from threading import RLock
 from fala.backbones.external import Encoders
 from fala.base.errors import BundleError, DataError, DeviceError
 from fala.bundle.reading import Bundle
-from fala.bundle.signature import Trust
+from fala.bundle.signature import Trust, key_bytes
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.labels import HeadLabel
-from fala.slots.admit import Signed
 from fala.slots.installing import COPIES, DIGEST, ReleaseFiles, bundle_path
 from fala.slots.release import Release, backbone_of, giving_back, loading, open_bundle
 from fala.slots.slot import Slot
@@ -117,14 +116,13 @@ class Folder:
         bundle = open_bundle(bundle_path(self.path, digest))
         return {bundle.backbone_digest, *bundle.bridges()}
 
-    def signed(self, trust: Trust | None) -> Signed:
-        """Return how the origin of a release is to be verified.
+    def key(self, trust: Trust | None = None) -> bytes | None:
+        """Return the key that must have signed a release; None if no signature is required.
 
         Args:
-            trust: The key that must have signed the release; None takes the key that the device was
-                created with.
+            trust: The app's key; None takes the key that the device was created with.
         """
-        return Signed(self.store.settings.admission().key if trust is None else trust)
+        return self.store.settings.admission().key if trust is None else key_bytes(trust)
 
     def hold(self, release: Release, base: Release | None = None) -> None:
         """Use a release that has just been installed, whose backbone is loaded."""

@@ -35,7 +35,7 @@ from fala.bundle.reading import Bundle
 from fala.bundle.signature import Trust, key_bytes
 from fala.model.heads import Head, Vectors
 from fala.report import Plain
-from fala.slots.admit import Signed, admit_loaded
+from fala.slots.admit import admit_loaded
 from fala.slots.erasing import ASIDE, ERASING
 from fala.slots.folder import EMPTY, STORE, Folder, Task
 from fala.slots.installing import BUNDLES, COPIES, DIGEST, bundle_path
@@ -378,8 +378,8 @@ def _taken(
         BundleMismatchError: If the release is for other examples or labels than the user's.
         BundleError: If the release cannot be trusted.
     """
-    origin = Signed(admission.key if trust is None else trust)
-    release = admit_loaded(path, origin, Encoders())
+    key = admission.key if trust is None else key_bytes(trust)
+    release = admit_loaded(path, key, Encoders())
     manifest, products = release.bundle.manifest, set(admission.versions) - {""}
     newest = admission.versions.get(manifest.product or "")
     if manifest.product is not None and products and manifest.product not in products:
