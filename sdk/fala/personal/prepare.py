@@ -111,8 +111,7 @@ def opening(
     run.check("open")
     with run.stage("open"):
         folder, before = task.folder, opened(task)
-        installed = folder.store.slots.bundles()
-        release = admit(path, origin, folder.encoders, folder.releases, installed)
+        release = admit(path, origin, folder.encoders, folder.releases)
         if not allow_older:
             _check_version(folder, before.release.bundle.manifest, release.bundle)
         release = successor(before, release)

@@ -7,7 +7,6 @@ the vendor's probes. Only then is the release loaded in this process.
 
 from __future__ import annotations
 
-from collections.abc import Container
 from pathlib import Path
 from typing import Literal
 
@@ -26,11 +25,7 @@ Origin = bytes | Literal["repository"] | None
 
 
 def admit(
-    path: Path,
-    origin: Origin,
-    encoders: Encoders,
-    releases: ReleaseFiles = COPIES,
-    installed: Container[str] = (),
+    path: Path, origin: Origin, encoders: Encoders, releases: ReleaseFiles = COPIES
 ) -> Release:
     """Admit a release.
 
@@ -39,7 +34,6 @@ def admit(
         origin: The origin that the release must have.
         encoders: The app's own encoders.
         releases: Where releases come from, with what is known about their validation.
-        installed: Digests of the releases that were installed on the device before.
 
     Returns:
         The release. It is validated when its backbone is loaded, which may also raise a
@@ -57,11 +51,9 @@ def admit(
             f"{bundle.path}: this is an adapter for the backbone {bundle.base[:12]}, not a "
             "release; load it beside a release with that backbone (Device.load_adapter)"
         )
-    signed, ran = origin is not None, bundle.digest in installed
+    signed = origin is not None
     known = releases.knows(bundle.digest, signed=signed)
-    return Release.of(
-        bundle, lambda: validate(bundle, encoders, signed=signed, known=known, installed=ran)
-    )
+    return Release.of(bundle, lambda: validate(bundle, encoders, signed=signed, known=known))
 
 
 def admit_loaded(

@@ -1,4 +1,4 @@
-"""A separate process, in which a release that was never installed here is loaded first.
+"""A separate process, in which a release that is not validated yet is loaded first.
 
 The process loads and runs the release under limits of time and memory, and may end without harm:
 the parent process reads how it ended.

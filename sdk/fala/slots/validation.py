@@ -1,7 +1,7 @@
 """Validation of a release, which must load and give finite logits for edge-case texts.
 
-A release that was never installed here is first loaded in a separate process. Installation and
-trial run it on the texts of this module.
+A release that this process has not validated yet is first loaded in a separate process.
+Installation and trial run it on the texts of this module.
 """
 
 from __future__ import annotations
@@ -78,7 +78,6 @@ def validate(
     *,
     signed: bool = False,
     known: bool = False,
-    installed: bool = False,
 ) -> Backbone:
     """Load a release's backbone, and check that it loads and predicts.
 
@@ -93,8 +92,6 @@ def validate(
         signed: Whether the device has verified the release's signature. A signed release may
             contain more than an unsigned one; see ``Bundle.audit``.
         known: Whether another process validated the release for such a device.
-        installed: Whether the release was installed on this device before, and so ran there. It is
-            audited again, because it may have been signed then.
 
     Returns:
         The loaded backbone.
@@ -105,7 +102,7 @@ def validate(
             than its size explains.
         EncoderError: If the app's encoder is a different one, or failed.
     """
-    digest, ran = bundle.digest, installed
+    digest, ran = bundle.digest, False
     if bundle.external:
         backbone = backbone_of(bundle, encoders)
         VALIDATED[digest] = False
@@ -114,12 +111,11 @@ def validate(
         return backbone_of(bundle)
     if bundle.manifest.kind not in VECTOR_TABLES:
         bundle.audit(signed=signed)  # the audit comes first because it costs least
-        ran = ran or validate_in_child(bundle)
+        ran = validate_in_child(bundle)
     backbone = backbone_of(bundle)
     if not ran:
         check_edge_cases(bundle, backbone)
-    if not installed:
-        VALIDATED[digest] = signed and needs_signature(bundle)
+    VALIDATED[digest] = signed and needs_signature(bundle)
     return backbone
 
 
