@@ -22,7 +22,7 @@ from fala.slots.folder import Folder, Prepared, Snapshot, Task
 from fala.slots.installing import BUNDLES, bundle_path
 from fala.slots.release import Release
 from fala.slots.slot import slot_record
-from fala.slots.trial import after, event_of
+from fala.slots.trial import TRIES, is_fault
 from fala.slots.tries import Files
 from fala.slots.validation import FEW_EDGE_CASES, check_trial
 from fala.store.settings import Trial
@@ -98,11 +98,7 @@ def give_up(folder: Folder, error: BundleError | DeviceChangedError) -> bool:
         release's fault, or the previous slot fails as well.
     """
     trial = folder.trials.running()
-    return (
-        trial is not None
-        and after(trial, event_of(error)) == "fall back"
-        and fall_back(folder, trial, str(error))
-    )
+    return trial is not None and is_fault(error) and fall_back(folder, trial, str(error))
 
 
 def check_tries(folder: Folder) -> None:
@@ -113,11 +109,11 @@ def check_tries(folder: Folder) -> None:
     """
     trials = folder.trials
     trial = trials.running()
-    if trial is None or after(trial, "load") != "fall back":
+    if trial is None or trial.tries < TRIES:
         return
     with trials.exclusive() as exclusive:  # otherwise the last try is still running
         trial = trials.running()
-        if exclusive and trial is not None and after(trial, "load") == "fall back":
+        if exclusive and trial is not None and trial.tries >= TRIES:
             reason = f"{trial.tries} processes in a row ended while it was loaded or probed"
             fall_back(folder, trial, reason)
 
@@ -217,8 +213,8 @@ def roll_back(folder: Folder) -> None:
     with store.transaction():
         _go_back(folder)
         store.settings.set_fell_back(None)
-        if (trial := trials.running()) is not None:
-            trials.write(trial, "resume", store.slots.state().generation)
+        if trials.running() is not None:  # of the slot that is active again
+            trials.begin()
 
 
 def confirm(folder: Folder) -> None:
@@ -316,8 +312,7 @@ def install_release(prepared: Sequence[Prepared]) -> None:
             installed = [_write(each, in_place=in_place) for each in prepared]
             trial = None
             if not in_place:
-                state = store.slots.state()
-                trial = folder.trials.begin(state.slot, state.generation)
+                trial = folder.trials.begin()
                 manifest, admission = installed[0].bundle.manifest, store.settings.admission()
                 admission = admission.with_version(manifest.product, manifest.version)
                 store.settings.set_admission(admission)
