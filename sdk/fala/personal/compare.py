@@ -200,7 +200,7 @@ def sides_of_previous(snapshot: Snapshot, last: Refit) -> Sides | None:
         last: The active model, as it was fitted.
     """
     previous = snapshot.task.previous(snapshot)
-    if previous is None or last.fit is None or was_rolled_back(snapshot):
+    if previous is None or last.fit is None or was_rolled_back(snapshot, previous):
         return None
     return Sides(previous, last, snapshot.active.record.bundle)
 

@@ -73,7 +73,6 @@ def _deleting(task: Task) -> Iterator[tuple[Snapshot, Slot | None]]:
         previous = task.previous(snapshot)
         with task.store.transaction():
             yield snapshot, previous
-        task.drop_previous()
 
 
 @one_blas_thread()

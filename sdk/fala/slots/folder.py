@@ -157,8 +157,7 @@ class Task:
         self.folder, self.name, self._own = folder, name, own
         self.store = folder.store.of(name) if name else folder.store
         #: The fields of the snapshot, because the snapshot itself would refer to this task.
-        self._held: tuple[TaskState, Slot, Trial | None, str | None] | None = None
-        self._previous: tuple[int, Slot | None] = -1, None
+        self._held: tuple[TaskState, Slot, Trial | None] | None = None
 
     @property
     def own(self) -> Task:
@@ -202,20 +201,22 @@ class Task:
 
     def previous(self, snapshot: Snapshot) -> Slot | None:
         """Return the slot before the last replacement; None if there is none, or it is damaged."""
-        generation, slot = self._previous
-        if generation != snapshot.generation:
-            slot = self._open_previous(snapshot)
-            self._previous = snapshot.generation, slot
-        return slot
-
-    def drop_previous(self) -> None:
-        """Let go of the slot before the last replacement, because it was changed."""
-        self._previous = -1, None
+        name, base = snapshot.state.previous, None
+        if name is None:
+            return None
+        if self.name:
+            base = self.own.previous(self.own.snapshot())
+            if base is None:
+                return None
+        try:
+            return self.open_slot(name, None if base is None else base.release)
+        except (BundleError, DeviceError) as error:
+            _log.warning("the previous slot cannot be used: %s", error)
+            return None
 
     def drop(self) -> None:
-        """Let go of the slots."""
+        """Let go of the active slot."""
         self._held = None
-        self.drop_previous()
 
     def open_slot(self, name: str, base: Release | None = None, *, verify: bool = False) -> Slot:
         """Open a slot.
@@ -265,9 +266,9 @@ class Task:
                 self.store.embeddings.add(backbone, embeddings)
 
     def _publish(self, snapshot: Snapshot) -> None:
-        self._held = snapshot.state, snapshot.active, snapshot.trial, snapshot.fell_back
+        self._held = snapshot.state, snapshot.active, snapshot.trial
 
-    def _read(self) -> tuple[TaskState, Slot, Trial | None, str | None]:
+    def _read(self) -> tuple[TaskState, Slot, Trial | None]:
         base = self.own.snapshot().release if self.name else None
         store = self.store
         with store.reading():
@@ -275,22 +276,7 @@ class Task:
             slot = self.open_slot(state.slot, base)
             store.examples.task = slot.model.head.task
             trial = None if self.name else self.folder.trials.running()
-            fell_back = None if self.name else store.settings.fell_back()
-        return state, slot, trial, fell_back
-
-    def _open_previous(self, snapshot: Snapshot) -> Slot | None:
-        name, base = snapshot.state.previous, None
-        if name is None:
-            return None
-        if self.name:
-            base = self.own.previous(self.own.snapshot())
-            if base is None:
-                return None
-        try:
-            return self.open_slot(name, None if base is None else base.release)
-        except (BundleError, DeviceError) as error:
-            _log.warning("the previous slot cannot be used: %s", error)
-            return None
+        return state, slot, trial
 
 
 @dataclass(frozen=True, eq=False)
@@ -302,15 +288,12 @@ class Snapshot:
         state: The state of the task's slots.
         active: The active slot.
         trial: The trial of the active release, if it is on trial; only for the device's own task.
-        fell_back: Why the device fell back from its last release, if it did; only for the device's
-            own task.
     """
 
     task: Task
     state: TaskState
     active: Slot
     trial: Trial | None
-    fell_back: str | None
 
     @property
     def generation(self) -> int:

@@ -15,7 +15,6 @@ def status(task: Task) -> Status:
         DeviceError: If the store is damaged, or the device is closed.
     """
     store, snapshot = task.store, task.snapshot()
-    own = task.own.snapshot() if task.name else snapshot
     previous = task.previous(snapshot)
     manifest, head = snapshot.release.bundle.manifest, snapshot.head
     examples, labelled = store.examples.counts()
@@ -31,18 +30,17 @@ def status(task: Task) -> Status:
         labelled=labelled,
         waiting=0 if by_ngrams else store.examples.waiting(_sources(snapshot, previous)),
         decision=snapshot.active.decision,
-        on_trial=own.trial is not None,
-        fell_back=own.fell_back,
+        on_trial=task.own.snapshot().trial is not None,
+        fell_back=store.settings.fell_back(),
         can_roll_back=snapshot.state.previous is not None,
         previous=None if previous is None else previous.release.name,
-        rolled_back=was_rolled_back(snapshot),
+        rolled_back=was_rolled_back(snapshot, previous),
         adapters=tuple(store.slots.adapters()),
     )
 
 
-def was_rolled_back(snapshot: Snapshot) -> bool:
+def was_rolled_back(snapshot: Snapshot, previous: Slot | None) -> bool:
     """Return whether a task's previous slot was installed after its active one, and was active."""
-    previous = snapshot.task.previous(snapshot)
     later = None if previous is None else previous.record.replacement
     since = snapshot.active.record.replacement
     return later is not None and (since is None or later.generation > since.generation)
