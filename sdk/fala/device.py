@@ -72,7 +72,7 @@ from fala.slots.creating import create, open_folder
 from fala.slots.erasing import drop_copies, erase
 from fala.slots.folder import Snapshot, Task
 from fala.slots.installing import ReleaseFiles, release_files
-from fala.slots.own import OwnRelease, on_encoder, with_labels
+from fala.slots.own import on_encoder, own_release, with_labels
 from fala.slots.repair import RepairReport, examine, repair
 from fala.slots.status import status
 from fala.slots.switching import confirm, delete_adapter, opened, roll_back
@@ -210,9 +210,8 @@ class Device:
                 check_unsigned(trust)
                 own_labels, link = check_own_labels(labels, tags, ratings)
                 asked = check_own_encoder(encoder, dimension)
-                ngrams = not text_key
-                own = OwnRelease(asked, CLASSIFICATION, own_labels, link, ngrams)
-                file = files.enter_context(own.written())
+                own = own_release(asked, CLASSIFICATION, own_labels, link, ngrams=not text_key)
+                file = files.enter_context(own)
                 encoders = Encoders(asked.functions)
             else:
                 check_of_release(dimension=dimension)
@@ -1009,21 +1008,18 @@ class Device:
         with self._source(bundle, encoder, dimension, trust) as path:
             return self._replace(path, terms, run)
 
-    @contextlib.contextmanager
     def _source(
         self,
         bundle: str | os.PathLike[str] | None,
         encoder: Functions | None,
         dimension: int | None,
         trust: Trust | None,
-    ) -> Iterator[Path]:
-        """Yield the file of a vendor's release, or of one made for the app's own encoder."""
+    ) -> contextlib.AbstractContextManager[Path]:
+        """Hold the file of a vendor's release, or of one made for the app's own encoder."""
         asked = check_source(bundle, encoder, dimension, trust)
         if asked is None:
-            yield check_release(bundle)
-            return
-        with on_encoder(self._own, asked, named=isinstance(encoder, Mapping)).written() as path:
-            yield path
+            return contextlib.nullcontext(check_release(bundle))
+        return on_encoder(self._own, asked, named=isinstance(encoder, Mapping))
 
     def _replace(self, path: Path, terms: Terms, run: Run) -> Report:
         self._learner().ready()
@@ -1194,7 +1190,7 @@ class Device:
             return learner.fit()
         terms = check_terms("always", self._folder.key(), (), allow_older=True)
         run = Run(Budget(forward_passes=0))
-        with own.written() as path, run:
+        with own as path, run:
             replaced = replace(self._own, path, run, terms)
         confirm(self._folder)  # confirmed because the encoder has been in use
         return learner.report(self._snapshot(None), replaced.first.model)

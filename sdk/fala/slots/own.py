@@ -8,8 +8,7 @@ user needs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -44,59 +43,51 @@ RATING_NOISE = 0.25
 RATING_NAME = "rating"
 
 
-@dataclass(frozen=True, eq=False)
-class OwnRelease:
-    """A release without a vendor, to be written to a file.
+@contextmanager
+def own_release(
+    encoder: ExternalEncoder, task: str, labels: tuple[HeadLabel, ...], link: Link, *, ngrams: bool
+) -> Iterator[Path]:
+    """Write a release without a vendor to a temporary file.
 
-    Attributes:
+    Equal labels and encoders make equal bytes. The weights of the head are zero, and a rating's
+    bias is the middle of its range.
+
+    Args:
         encoder: The app's encoder.
         task: The kind of examples.
         labels: The labels, or the rating's name.
         link: The meaning of the logits.
         ngrams: Whether n-grams count as well, if the examples are texts and the labels are few.
+
+    Raises:
+        DataError: If a label or the encoder's name cannot be in a file, or the disk is full.
+        BundleError: If the labels are too many or too long.
     """
-
-    encoder: ExternalEncoder
-    task: str
-    labels: tuple[HeadLabel, ...]
-    link: Link
-    ngrams: bool = True
-
-    @property
-    def head(self) -> Head:
-        """The head, whose weights are zero; a rating's bias is the middle of its range."""
-        logits = self.link.count(self.labels)
-        middle = (self.link.low + self.link.high) / 2 if isinstance(self.link, Rating) else 0.0
-        weight = np.zeros((logits, self.encoder.dimension), np.float32)
-        bias = np.full(logits, middle, np.float32)
-        lexical = None
-        if self.ngrams and self.encoder.texts and logits <= MOST_WITH_NGRAMS:
-            # All n-grams count the same, because a user's texts are too few to tell which are rare.
-            weights = np.zeros((logits, BUCKETS), np.float32)
-            lexical = Lexical(np.ones(BUCKETS, np.float32), weights)
-        return Head(self.task, self.labels, weight, bias, lexical=lexical, link=self.link)
-
-    @contextmanager
-    def written(self) -> Iterator[Path]:
-        """Write the release to a temporary file; equal labels and encoders make equal bytes.
-
-        Raises:
-            DataError: If a label or the encoder's name cannot be in a file, or the disk is full.
-            BundleError: If the labels are too many or too long.
-        """
-        head = self.head
-        blocks = (BLOCK_SCALE,) if head.lexical is None else (BLOCK_SCALE, NGRAMS_SCALE)
-        # A table's first row serves fewer labels too, and the default rows follow its last one.
-        scales = Scales(blocks, 0.0, BIAS_SCALE, MIXING, MANY)
-        with temporary_folder() as folder:
-            path = folder / "own.fala"
-            details = {"scales": [scales.to_details()]}
-            write_for_encoder(path, self.encoder.name, head, self.encoder.probes, details)
-            yield path
+    logits = link.count(labels)
+    middle = (link.low + link.high) / 2 if isinstance(link, Rating) else 0.0
+    weight = np.zeros((logits, encoder.dimension), np.float32)
+    bias = np.full(logits, middle, np.float32)
+    lexical: Lexical | None = None
+    blocks: tuple[float, ...] = (BLOCK_SCALE,)
+    if ngrams and encoder.texts and logits <= MOST_WITH_NGRAMS:
+        # All n-grams count the same, because a user's texts are too few to tell which are rare.
+        weights = np.zeros((logits, BUCKETS), np.float32)
+        lexical = Lexical(np.ones(BUCKETS, np.float32), weights)
+        blocks += (NGRAMS_SCALE,)
+    head = Head(task, labels, weight, bias, lexical=lexical, link=link)
+    # A table's first row serves fewer labels too, and the default rows follow its last one.
+    scales = Scales(blocks, 0.0, BIAS_SCALE, MIXING, MANY)
+    with temporary_folder() as folder:
+        path = folder / "own.fala"
+        details = {"scales": [scales.to_details()]}
+        write_for_encoder(path, encoder.name, head, encoder.probes, details)
+        yield path
 
 
-def on_encoder(task: Task, encoder: ExternalEncoder, *, named: bool) -> OwnRelease:
-    """Return a release with a device's labels on another encoder, which the folder then uses.
+def on_encoder(
+    task: Task, encoder: ExternalEncoder, *, named: bool
+) -> AbstractContextManager[Path]:
+    """Write a release with a device's labels on another encoder, which the folder then uses.
 
     Args:
         task: The device's own task.
@@ -122,11 +113,11 @@ def on_encoder(task: Task, encoder: ExternalEncoder, *, named: bool) -> OwnRelea
     before = active.release.bundle.encoder
     folder.encoders.add(encoder.name, encoder.function, encoder.name if before is None else before)
     head, ngrams = active.head, folder.store.texts.kept
-    return OwnRelease(encoder, head.task, head.labels, head.link, ngrams)
+    return own_release(encoder, head.task, head.labels, head.link, ngrams=ngrams)
 
 
-def with_labels(task: Task, labels: Sequence[HeadLabel]) -> OwnRelease | None:
-    """Return a device's release with further labels; None if it has all of them.
+def with_labels(task: Task, labels: Sequence[HeadLabel]) -> AbstractContextManager[Path] | None:
+    """Write a device's release with further labels; None if it has all of them.
 
     Args:
         task: The device's own task.
@@ -162,7 +153,7 @@ def with_labels(task: Task, labels: Sequence[HeadLabel]) -> OwnRelease | None:
     encoder = ExternalEncoder(
         bundle.manifest.name, bundle.manifest.dimension, None, probes=probes, texts=texts
     )
-    return OwnRelease(encoder, head.task, (*head.labels, *added), head.link)
+    return own_release(encoder, head.task, (*head.labels, *added), head.link, ngrams=texts)
 
 
 def _check_same(bundle: Bundle, encoder: ExternalEncoder, *, named: bool) -> None:
