@@ -212,7 +212,7 @@ class Device:
                 asked = check_own_encoder(encoder, dimension)
                 own = own_release(asked, CLASSIFICATION, own_labels, link, ngrams=not text_key)
                 file = files.enter_context(own)
-                encoders = Encoders(asked.functions)
+                encoders = Encoders({asked.name: asked.function})
             else:
                 check_of_release(dimension=dimension)
                 file, encoders = check_release(bundle), Encoders(encoder)

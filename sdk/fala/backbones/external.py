@@ -125,11 +125,6 @@ class ExternalEncoder:
     probes: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
     texts: bool = False
 
-    @property
-    def functions(self) -> dict[str, EncoderFunction] | None:
-        """The function by its name, or None."""
-        return None if self.function is None else {self.name: self.function}
-
     @classmethod
     def asked(cls, function: EncoderFunction, name: str | None) -> ExternalEncoder:
         """Ask an app's function for its dimension, twice, because equal texts must be equal.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from fala.backbones import OnnxEncoder
-from fala.backbones.external import EncoderFunction, Encoders, Functions
+from fala.backbones.external import Encoders, Functions
 from fala.base.errors import BundleDigestError, FalaError, WorseModelError
 from fala.bundle.reading import Bundle
 from fala.device import Device
@@ -79,9 +79,9 @@ class Carrying:
         """Carry a device over; an error of that device is an outcome."""
         path, key = item
         try:
-            if self.release is not None:
-                self._check(self._loaded(self.release).bundle)
-                self._check(open_bundle(self.release))
+            if (release := self._loaded) is not None:
+                self._check(release.bundle)
+                self._check(open_bundle(release.bundle.path))
         except FalaError as error:
             return path, error
         try:
@@ -92,12 +92,10 @@ class Carrying:
             return path, ReplacedAll.failing(path, error)
 
     def close(self) -> None:
-        """Let go of the release and its embeddings."""
-        for release in self._open.values():
-            if isinstance(backbone := release.backbone.load(), OnnxEncoder):
-                backbone.cached = None
-        self._open.clear()
-        self._previous.clear()
+        """Take the cached embeddings from the backbone, which other devices may use."""
+        release = self.__dict__.pop("_loaded", None)
+        if release is not None and isinstance(backbone := release.backbone.load(), OnnxEncoder):
+            backbone.cached = None
 
     @cached_property
     def _cache(self) -> EncodingCache:
@@ -108,28 +106,23 @@ class Carrying:
         return cached(self.functions, self._cache)
 
     @cached_property
-    def _open(self) -> dict[Path, Release]:
-        """The release, once it is loaded for all devices of this process."""
-        return {}
+    def _loaded(self) -> Release | None:
+        """The release, loaded for all devices of this process; None for an app's encoder."""
+        if self.release is None:
+            return None
+        digest, needed = self.admitted
+        VALIDATED[digest] = needed
+        encoders = Encoders(self._encoder)
+        release = admit(self.release, self.terms.origin, encoders, self.releases)
+        if isinstance(backbone := release.backbone.load(), OnnxEncoder):
+            # No encoder of an app can have this name.
+            backbone.cached = partial(self._cache.encode, backbone="\0")
+        return release
 
     @cached_property
     def _previous(self) -> dict[str, Bundle]:
         """The devices' previous releases, which would otherwise be read for each device."""
         return {}
-
-    def _loaded(self, path: Path) -> Release:
-        if path not in self._open:
-            encoders = Encoders(self._encoder)
-            release = admit(path, self.terms.origin, encoders, self.releases)
-            self._check(release.bundle)
-            digest, needed = self.admitted
-            VALIDATED[digest] = needed
-            backbone = release.backbone.load()
-            if isinstance(backbone, OnnxEncoder):
-                # No encoder of an app can have this name.
-                backbone.cached = partial(self._cache.encode, backbone="\0")
-            self._open[path] = release
-        return self._open[path]
 
     def _check(self, bundle: Bundle) -> None:
         """Check that the release's file is the one that was admitted.
@@ -149,15 +142,7 @@ class Carrying:
         return bundle.digest == self.admitted[0]
 
     def _carried(self, path: Path, key: bytes | None) -> ReplacedAll:
-        cache, encoded, before = self._cache, 0, 0
-
-        def count(stage: str, done: int, total: int) -> None:
-            """Count what was encoded since the last call, if that was for the budget."""
-            nonlocal encoded, before
-            if stage == "forward":  # not the texts that the release is checked on
-                encoded += cache.encoded - before
-            before = cache.encoded
-
+        before = self._cache.encoded
         with Device.open(
             path, key=None if key is None else lambda: key, encoder=self._encoder,
             releases=self.releases,
@@ -165,29 +150,23 @@ class Carrying:
             snapshot = opened(device._own)
             bundle = snapshot.release.bundle
             self._previous[bundle.digest] = bundle
-            before = cache.encoded
             if self._is_new(bundle):
                 budget = _left(snapshot, self.budget)
                 if budget is None:
                     return ReplacedAll(already=1)
-                return ReplacedAll.of("refined", device.refine(budget, progress=count), encoded)
+                report = device.refine(budget)
+                return ReplacedAll.of("refined", report, self._cache.encoded - before)
             earlier = device._own.previous(snapshot)
             if earlier is not None and self._is_new(earlier.release.bundle):
                 return ReplacedAll(went_back=1)
             tasks, terms = device._folder.store.slots.adapters(), self.terms
             report = device.replace(
                 self.release, self.budget, accept=terms.accept, trust=terms.origin,
-                encoder=None if self.release else self._next, dimension=self.dimension,
-                allow_older=terms.allow_older, progress=count,
+                encoder=None if self.release else self._encoder, dimension=self.dimension,
+                allow_older=terms.allow_older,
                 adapters={task: file for task, file in self.adapters.items() if task in tasks},
             )  # fmt: skip
-            return ReplacedAll.of("replaced", report, encoded)
-
-    @property
-    def _next(self) -> dict[str, EncoderFunction | None]:
-        """The app's next encoder by its name."""
-        functions = self._encoder if isinstance(self._encoder, Mapping) else {}
-        return {self.own: functions.get(self.own)}
+            return ReplacedAll.of("replaced", report, self._cache.encoded - before)
 
 
 def _left(snapshot: Snapshot, budget: Budget) -> Budget | None:

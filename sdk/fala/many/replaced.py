@@ -90,7 +90,7 @@ class ReplacedAll(Plain):
         Args:
             kind: ``"replaced"`` or ``"refined"``.
             report: The device's report.
-            encoded: Number of texts of its budget that were encoded for it, not for another device.
+            encoded: Number of texts that were encoded for it, not for another device.
         """
         further = sum(each.forward_passes for each in report.adapters.values())
         counts: dict[str, Any] = dict.fromkeys((kind, report.decision, report.judgement), 1)

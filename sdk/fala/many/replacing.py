@@ -119,7 +119,7 @@ def replace_all(
     """
     folders = list(dict.fromkeys(map(check_folder, listed(devices, "devices", ordered=False))))
     own = check_source(release, None if release else encoder, dimension, trust)
-    functions = own.functions if own else encoder
+    functions: Functions | None = {own.name: own.function} if own else encoder
     Encoders(functions)  # raises an error if they cannot be used
     if not isinstance(adapters := adapters or {}, Mapping):
         raise DataError(
