@@ -18,6 +18,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from fala.backbones import Backbone
@@ -29,7 +30,6 @@ from fala.base.files import (
     failure,
     keep_private,
     remove,
-    sync_directory,
     write_atomically,
 )
 from fala.bundle.reading import Bundle
@@ -247,14 +247,14 @@ class Releases(ReleaseFiles):
                 remove(target)
         try:
             try:
-                _link(source, target)
+                write_atomically(target, partial(os.link, source))
             except OSError as error:
                 if error.errno != errno.EMLINK:
                     raise
                 # The file has as many links as it can have, so a second file takes its name.
                 with device_errors(self.path), self._turn():
                     self._write(bundle)
-                _link(source, target)
+                write_atomically(target, partial(os.link, source))
         except OSError as error:
             _log.warning(
                 "%s: this is a copy, because it cannot be a link: %s", target, failure(error)
@@ -327,16 +327,3 @@ class Releases(ReleaseFiles):
             yield
         finally:
             lock.close()
-
-
-def _link(source: Path, target: Path) -> None:
-    """Make a file a link to another one, or leave it as it was."""
-    temporary = target.with_name(f".{target.name}.{os.urandom(8).hex()}.part")
-    try:
-        os.link(source, temporary)
-        temporary.replace(target)
-        sync_directory(target.parent)
-    finally:
-        # This also happens if both names were links to one file, because nothing is replaced then.
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
