@@ -155,11 +155,9 @@ def repair(
             rebuild = bool(store.problems) or plan[""] is None
             if rebuild:
                 admission = known or _given(folder, trust, unsigned=unsigned)
-                if plan[""] is None:
-                    taken = None if store.releases()[""] else _only_release(folder, admission)
-                    if taken is None and path is not None:
-                        taken = _taken(folder, path, trust, store, admission)
-                    plan = _planned(folder, store.releases(), taken)
+                if plan[""] is None and path is not None:
+                    taken = _taken(folder, path, trust, store, admission)
+                    plan |= _planned(folder, store.releases(), taken)
             report = _report(folder, store, plan, known)
             rebuild = rebuild and plan[""] is not None
             if rebuild:
@@ -349,22 +347,6 @@ def _given(folder: Path, trust: Trust | None, *, unsigned: bool) -> Admission:
             manifest = Bundle.open(file).manifest
             admission = admission.with_version(manifest.product, manifest.version)
     return admission
-
-
-def _only_release(folder: Path, admission: Admission) -> tuple[Bundle, Head] | None:
-    """Return the only release in a folder whose store names none; None if it may be foreign.
-
-    Nobody knows who has signed it, so a device that requires a signature does not take it.
-    """
-    found = []
-    for file in (folder / BUNDLES).glob("*.fala") if admission.key is None else ():
-        with contextlib.suppress(BundleError):
-            bundle = Bundle.open(file)
-            manifest = bundle.manifest
-            newest = admission.versions.get(manifest.product or "", manifest.version)
-            if bundle.base is None and newest == manifest.version:
-                found.append((bundle, head_of(bundle)))
-    return found[0] if len(found) == 1 else None
 
 
 def _taken(

@@ -84,6 +84,19 @@ def test_examples_of_a_missing_adapter_are_kept(folder, releases):
         )
 
 
+def test_examples_of_a_lost_adapter_are_kept_beside_another_release(folder, releases):
+    """No record of the adapter is left, and no release is whole."""
+    tables = ("active", "tasks", "slots")
+    unchecked(folder, *(f"DELETE FROM {table} WHERE adapter = 'one'" for table in tables))
+    for file in (folder / "bundles").iterdir():
+        file.write_bytes(b"no bundle")
+    report = Device.repair(folder, releases["old"])
+    assert report.whole and report.adapters["one"] is None
+    with Device.open(folder) as device:
+        device.load_adapter(releases["old adapters"][0])
+        assert device.status(adapter="one").examples == 40
+
+
 def test_a_damaged_task_name_is_repaired(folder):
     with Device.open(folder) as device:
         before = answers(device)
