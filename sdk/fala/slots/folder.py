@@ -346,8 +346,3 @@ class Prepared:
     slot: Slot
     embeddings: Mapping[str, Vectors] = field(default_factory=dict)
     logits: Mapping[str, Mapping[int, Vectors]] = field(default_factory=dict)
-
-    @property
-    def sources(self) -> set[str]:
-        """The backbones whose embeddings the task's releases, before and after, can use."""
-        return self.slot.release.sources | self.before.release.sources

@@ -309,18 +309,17 @@ def install_release(prepared: Sequence[Prepared]) -> None:
                 and each.slot.record.bundle == each.before.active.record.bundle
                 for each in prepared
             )
-            installed = [_write(each, in_place=in_place) for each in prepared]
+            base, *adapters = (_write(each, in_place=in_place) for each in prepared)
             trial = None
             if not in_place:
                 trial = folder.trials.begin()
-                manifest, admission = installed[0].bundle.manifest, store.settings.admission()
+                manifest, admission = base.bundle.manifest, store.settings.admission()
                 admission = admission.with_version(manifest.product, manifest.version)
                 store.settings.set_admission(admission)
-            store.prune(set().union(*(each.sources for each in prepared)))
-        base = installed[0]
-        folder.hold(base)
-        for release in installed[1:]:
-            folder.hold(Release.of_adapter(release.bundle, base), base)
+            folder.hold(base)
+            for adapter in adapters:
+                folder.hold(Release.of_adapter(adapter.bundle, base), base)
+            prune(folder)
         snapshot = task.snapshot()
         if trial is not None:
             folder.trials.passed(trial, _files(snapshot))
