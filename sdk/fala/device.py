@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace as replace_fields
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, NoReturn, TypeVar
@@ -205,17 +206,17 @@ class Device:
         check_one_source(bundle, labels=labels, tags=tags, ratings=ratings)
         folder, shared = check_folder(path), release_files(releases)
         codec, text_key = codec_of(key), new_key(keep_text)
-        with contextlib.ExitStack() as files:
-            if bundle is None:
-                check_unsigned(trust)
-                own_labels, link = check_own_labels(labels, tags, ratings)
-                asked = check_own_encoder(encoder, dimension)
-                own = own_release(asked, CLASSIFICATION, own_labels, link, ngrams=not text_key)
-                file = files.enter_context(own)
-                encoders = Encoders({asked.name: asked.function})
-            else:
-                check_of_release(dimension=dimension)
-                file, encoders = check_release(bundle), Encoders(encoder)
+        source: contextlib.AbstractContextManager[Path]
+        if bundle is None:
+            check_unsigned(trust)
+            own_labels, link = check_own_labels(labels, tags, ratings)
+            asked = check_own_encoder(encoder, dimension)
+            source = own_release(asked, CLASSIFICATION, own_labels, link, ngrams=not text_key)
+            encoders = Encoders({asked.name: asked.function})
+        else:
+            check_of_release(dimension=dimension)
+            source, encoders = contextlib.nullcontext(check_release(bundle)), Encoders(encoder)
+        with source as file:
             opened = create(
                 folder, file, positive=positive, trust=trust, codec=codec, text_key=text_key,
                 encoders=encoders, releases=shared,
@@ -815,13 +816,10 @@ class Device:
         store = self._learner(adapter).store
         with_text = store.texts.kept
         return (
-            StoredExample(
-                row.id,
-                row.example if with_text else None,
-                None if text is None else head.link.given_back(text, head.labels),
-                row.added,
-                row.labelled,
-                row.adapter,
+            replace_fields(
+                row,
+                example=row.example if with_text else None,
+                label=None if text is None else head.link.given_back(text, head.labels),
             )
             for row, text in ((row, row.stored_label) for row in store.examples.all())
             if (labelled is None or (text is not None) == labelled)

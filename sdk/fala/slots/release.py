@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import RLock
-from typing import Any
 from weakref import WeakValueDictionary
 
 from fala.backbones import Backbone, LazyBackbone, OnnxEncoder
@@ -80,7 +79,15 @@ class Release:
             )
 
         def load() -> Backbone:
-            return adapted_backbone_of(bundle, base.backbone.load())
+            backbone = base.backbone.load()
+            if not isinstance(backbone, OnnxEncoder):
+                raise BundleFormatError(
+                    f"{bundle.path}: an adapter for a backbone that takes none; a transformer "
+                    "takes one"
+                )
+            return _loaded(
+                bundle.backbone_digest, lambda: AdaptedBackbone(backbone, bundle.adapter())
+            )
 
         return cls(bundle, head_of(bundle), LazyBackbone(load))
 
@@ -125,7 +132,7 @@ class _Shared:
         self.lock = RLock()
         # One lock per bundle and backbone, so that threads that open or load another one do not
         # wait.
-        self.loading: defaultdict[str, Any] = defaultdict(RLock)
+        self.loading: defaultdict[str, AbstractContextManager[object]] = defaultdict(RLock)
         # The contents of bundles by their digests, and by the files that were verified to be them;
         # every device has another file, or a link.
         self.contents: WeakValueDictionary[str, Content] = WeakValueDictionary()
@@ -178,20 +185,6 @@ def backbone_of(bundle: Bundle, encoders: Encoders | None = None) -> Backbone:
     return _loaded(bundle.backbone_digest, bundle.backbone)
 
 
-def adapted_backbone_of(bundle: Bundle, base: Backbone) -> Backbone:
-    """Return an adapter's bundle on its backbone; see ``backbone_of``.
-
-    Raises:
-        BundleFormatError: If the backbone takes no adapter.
-        BundleError: If the adapter cannot be read.
-    """
-    if not isinstance(base, OnnxEncoder):
-        raise BundleFormatError(
-            f"{bundle.path}: an adapter for a backbone that takes none; a transformer takes one"
-        )
-    return _loaded(bundle.backbone_digest, lambda: AdaptedBackbone(base, bundle.adapter()))
-
-
 @contextmanager
 def giving_back() -> Iterator[None]:
     """Return the memory of backbones that no device uses any more after the block."""
@@ -220,8 +213,7 @@ def head_of(bundle: Bundle) -> Head:
 
 def loading(digest: str) -> AbstractContextManager[object]:
     """Let only one thread of the process open a bundle, or load a backbone, with a digest."""
-    lock: AbstractContextManager[object] = _shared.loading[digest]
-    return lock
+    return _shared.loading[digest]
 
 
 def _loaded(digest: str, load: Callable[[], Backbone]) -> Backbone:
