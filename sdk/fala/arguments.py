@@ -327,11 +327,24 @@ def check_probabilities(head: Head) -> None:
 
 
 def check_own_labels(
+    bundle: object,
     labels: Iterable[OneLabel] | None,
     tags: Iterable[OneLabel] | None,
     ratings: tuple[float, float] | None,
-) -> tuple[tuple[HeadLabel, ...], Link]:
-    """Return an app's own labels and their meaning; two of the three arguments are None."""
+) -> tuple[tuple[HeadLabel, ...], Link] | None:
+    """Return an app's own labels and their meaning; None for a vendor's release.
+
+    A device is created from a release, or from one kind of labels.
+    """
+    sources = {"a release": bundle, "labels=": labels, "tags=": tags, "ratings=": ratings}
+    passed = [name for name, value in sources.items() if value is not None]
+    if len(passed) != 1:
+        raise UsageError(
+            "Device.create takes labels=, tags= or ratings= with your own encoder=, or a "
+            f"vendor's release; pass one of them, not {' and '.join(passed) or 'none'}"
+        )
+    if bundle is not None:
+        return None
     if ratings is not None:
         return (RATING_NAME,), _rating(ratings)
     if tags is not None:
@@ -402,22 +415,6 @@ def check_adapters(values: NewAdapters) -> list[pathlib.Path] | dict[str, pathli
             check_adapter_name(name): check_path(file, "adapters") for name, file in values.items()
         }
     return [check_path(file, "adapters") for file in listed(values, "adapters", ordered=False)]
-
-
-def check_one_source(bundle: object, **labels: object) -> None:
-    """Check that a device is created from a release, or from one kind of an app's own labels.
-
-    Args:
-        bundle: The release.
-        labels: The kinds of labels, by the names of the arguments.
-    """
-    given = [name for name, value in labels.items() if value is not None]
-    if (bundle is not None) + len(given) != 1:
-        passed = [*(["a release"] if bundle is not None else []), *(f"{name}=" for name in given)]
-        raise UsageError(
-            "Device.create takes labels=, tags= or ratings= with your own encoder=, or a "
-            f"vendor's release; pass one of them, not {' and '.join(passed) or 'none'}"
-        )
 
 
 def check_release(value: object) -> pathlib.Path:

@@ -28,7 +28,6 @@ from fala.arguments import (
     check_name,
     check_names,
     check_of_release,
-    check_one_source,
     check_own_encoder,
     check_own_labels,
     check_probabilities,
@@ -203,15 +202,14 @@ class Device:
             ...     print(own.learn(["Hello there", "Go away!!"], ["fine", "rude"]).labelled)
             2
         """
-        check_one_source(bundle, labels=labels, tags=tags, ratings=ratings)
+        own = check_own_labels(bundle, labels, tags, ratings)
         folder, shared = check_folder(path), release_files(releases)
         codec, text_key = codec_of(key), new_key(keep_text)
         source: contextlib.AbstractContextManager[Path]
-        if bundle is None:
+        if own is not None:
             check_unsigned(trust)
-            own_labels, link = check_own_labels(labels, tags, ratings)
             asked = check_own_encoder(encoder, dimension)
-            source = own_release(asked, CLASSIFICATION, own_labels, link, ngrams=not text_key)
+            source = own_release(asked, CLASSIFICATION, *own, ngrams=not text_key)
             encoders = Encoders({asked.name: asked.function})
         else:
             check_of_release(dimension=dimension)
