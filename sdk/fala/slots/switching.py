@@ -59,11 +59,13 @@ def use(
         DeviceChangedError: If something other than the task changed meanwhile.
     """
     folder = task.folder
+    passed, recall = folder.trials.has_passed, folder.trials.recall
     while True:
         snapshot = snapshot or opened(task)
         own = opened(task.own) if task.name else snapshot
-        if own.trial is not None and not _has_passed(own, own.trial):
-            _probe(own, own.trial, () if task.name else examples)
+        trial = own.trial
+        if trial is not None and not passed(trial) and not recall(trial, _files(own)):
+            _probe(own, trial, () if task.name else examples)
             snapshot = None
             continue
         try:
@@ -116,15 +118,6 @@ def check_tries(folder: Folder) -> None:
         if exclusive and trial is not None and trial.tries >= TRIES:
             reason = f"{trial.tries} processes in a row ended while it was loaded or probed"
             fall_back(folder, trial, reason)
-
-
-def _has_passed(own: Snapshot, trial: Trial) -> bool:
-    """Return whether a release on trial has passed its probes in this process."""
-    trials = own.task.folder.trials
-    if trials.has_passed(trial):
-        return True
-    files = _files(own)
-    return files is not None and trials.recall(trial, files)
 
 
 def _files(own: Snapshot) -> Files | None:

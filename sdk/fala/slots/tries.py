@@ -85,8 +85,12 @@ class Trials:
         """Return whether a trial's slot has passed since this folder was opened."""
         return self._trial is not None and self._trial.began == trial.began
 
-    def recall(self, trial: Trial, files: Files) -> bool:
+    def recall(self, trial: Trial, files: Files | None) -> bool:
         """Note that a trial's files have passed in this process, for whichever device they did.
+
+        Args:
+            trial: The trial.
+            files: The files; see ``passed``.
 
         Returns:
             Whether they have passed. After a try that did not end, they have to pass again.
