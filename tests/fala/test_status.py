@@ -31,6 +31,7 @@ def plain_of(report):
     values = report.to_dict()
     assert json.loads(json.dumps(values, allow_nan=False)) == values
     assert same_types(values)
+    assert "<table>" in report._repr_html_()
     assert str(report).endswith(".") and values.get("summary", str(report)) == str(report)
     return values
 

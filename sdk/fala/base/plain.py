@@ -1,10 +1,11 @@
-"""The base of all reports: plain values for JSON, and sentences."""
+"""The base of all reports: plain values for JSON, sentences, and a table in a notebook."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
+from html import escape
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Plain:
-    """The base of all reports: plain values for JSON, and sentences.
+    """The base of all reports: plain values for JSON, and a table in a notebook.
 
     Printing the report that an operation returns tells what it did; ``repr`` shows its data.
     """
@@ -32,6 +33,13 @@ class Plain:
     def summary(self) -> str:
         """What was done, in two or three sentences; empty for a part of a report."""
         return ""
+
+    def _repr_html_(self) -> str:
+        cells = "".join(
+            f"<tr><th>{name}</th><td>{escape(str(value))}</td></tr>"
+            for name, value in vars(self).items()
+        )
+        return f"<table>{cells}</table>"
 
 
 def plain(value: object) -> Any:  # noqa: ANN401 - any of JSON's values

@@ -21,6 +21,10 @@ Indices = npt.NDArray[np.intp]
 
 UNLABELLED = -1
 
+#: The most vectors whose nearest neighbours are found by comparing all pairs.
+EXACT = 10_000
+_CELLS = 4.0  # number of cells for more vectors, in square roots of their number
+_PROBED = 16  # cells with which the vectors of a cell are compared, its own included
 _BLOCK_ENTRIES = 1 << 20  # similarities held at a time, 4 MB as float32
 
 
@@ -81,6 +85,10 @@ def row_blocks(rows: int, columns: int) -> Iterator[slice]:
 def nearest_neighbours(unit: Vectors, neighbours: int) -> tuple[Indices, Vectors]:
     """List each vector's nearest neighbours by falling cosine, block by block.
 
+    For more than ``EXACT`` vectors the result is approximate: vectors are assigned to cells around
+    randomly drawn ones, as in an inverted file (Sivic and Zisserman, "Video Google", ICCV 2003),
+    and compared with those of the nearest cells. Time then grows as n^1.5.
+
     A zero vector (a text whose words have no vectors) is not listed and has no neighbours.
 
     Args:
@@ -97,17 +105,24 @@ def nearest_neighbours(unit: Vectors, neighbours: int) -> tuple[Indices, Vectors
     if not listed:
         return lists, cosines
     empty = np.asarray(~unit.any(axis=1))
-    for rows in row_blocks(total, total):
-        similarity = product(unit[rows], unit.T)
-        similarity[:, empty] = -np.inf
+    indices = np.arange(total)
+    pairs: Iterator[tuple[Indices, Indices]]
+    if total <= EXACT:
+        pairs = ((indices[rows], indices) for rows in row_blocks(total, total))
+    else:
+        pairs = _near_pairs(unit, np.flatnonzero(~empty))
+    for rows, columns in pairs:
+        similarity = product(unit[rows], unit[columns].T)
+        similarity[:, empty[columns]] = -np.inf
         similarity[empty[rows]] = -np.inf
-        np.fill_diagonal(similarity[:, rows], -np.inf)
-        best = np.argpartition(similarity, total - listed, axis=1)[:, total - listed :]
+        similarity[rows[:, None] == columns] = -np.inf
+        most = min(listed, len(columns))
+        best = np.argpartition(similarity, len(columns) - most, axis=1)[:, len(columns) - most :]
         best.sort(axis=1)  # so that the stable sort below breaks ties by index
         values = np.take_along_axis(similarity, best, axis=1)
         order = np.argsort(-values, axis=1, kind="stable")
-        cosines[rows] = np.take_along_axis(values, order, axis=1)
-        lists[rows] = np.take_along_axis(best, order, axis=1)
+        cosines[rows, :most] = np.take_along_axis(values, order, axis=1)
+        lists[rows, :most] = columns[np.take_along_axis(best, order, axis=1)]
     lists[np.isneginf(cosines)] = -1
     return lists, cosines
 
@@ -118,6 +133,21 @@ def nearest_of(unit: Vectors, centres: Vectors) -> Indices:
     for rows in row_blocks(len(unit), len(centres)):
         nearest[rows] = product(unit[rows], centres.T).argmax(axis=1)
     return nearest
+
+
+def _near_pairs(unit: Vectors, used: Indices) -> Iterator[tuple[Indices, Indices]]:
+    """Yield vectors, a few at a time, and the candidates for their neighbours, ascending."""
+    count = max(1, min(len(used), int(_CELLS * np.sqrt(len(used)))))
+    centres = unit[np.random.default_rng(0).choice(used, count, replace=False)]
+    cell = nearest_of(unit[used], centres)
+    starts = np.append(0, np.cumsum(np.bincount(cell, minlength=count)))
+    members = [used[part] for part in np.split(np.argsort(cell, kind="stable"), starts[1:-1])]
+    near, _ = nearest_neighbours(centres, _PROBED - 1)
+    for index, cell_members in enumerate(members):
+        neighbours = [members[each] for each in near[index] if each >= 0]
+        candidates = np.sort(np.concatenate([cell_members, *neighbours]))
+        for rows in row_blocks(len(cell_members), len(candidates)):
+            yield cell_members[rows], candidates
 
 
 def build_graph(

@@ -6,7 +6,11 @@ import pytest
 from fala.base.errors import DataError
 from fala.selection import graph as graphs_of
 from fala.selection.clustering import cluster_graph
-from fala.selection.graph import build_graph, nearest_neighbours, unit_vectors
+from fala.selection.graph import (
+    build_graph,
+    nearest_neighbours,
+    unit_vectors,
+)
 
 
 def vectors(count):
@@ -18,15 +22,32 @@ def vectors(count):
 def test_neighbours_in_blocks_equal_those_of_the_full_matrix(entries, neighbours, monkeypatch):
     monkeypatch.setattr(graphs_of, "_BLOCK_ENTRIES", entries)
     unit = unit_vectors(vectors(61))
-    unit[::20] = 0  # these have no neighbours
     lists, cosines = nearest_neighbours(unit, neighbours)
     whole = unit @ unit.T
     np.fill_diagonal(whole, -np.inf)
-    whole[::20], whole[:, ::20] = -np.inf, -np.inf
-    nearest = np.argsort(-whole, axis=1)[:, : min(neighbours, 60)]
-    expected = np.take_along_axis(whole, nearest, axis=1)
-    np.testing.assert_array_equal(lists, np.where(np.isneginf(expected), -1, nearest))
-    np.testing.assert_allclose(cosines, expected, atol=1e-6)
+    expected = np.argsort(-whole, axis=1)[:, : min(neighbours, 60)]
+    np.testing.assert_array_equal(lists, expected)
+    np.testing.assert_allclose(cosines, np.take_along_axis(whole, expected, axis=1), atol=1e-6)
+
+
+def test_beyond_the_limit_nearly_all_neighbours_are_found(monkeypatch):
+    random = np.random.default_rng(5)
+    centres = random.standard_normal((40, 24))
+    unit = unit_vectors(
+        centres[random.integers(40, size=4_000)] + random.standard_normal((4_000, 24))
+    )
+    unit[::500] = 0
+    lists, _ = nearest_neighbours(unit, 10)
+    monkeypatch.setattr(graphs_of, "EXACT", 1_000)
+    approximate, near = nearest_neighbours(unit, 10)
+    assert np.mean([len(set(a) & set(b)) for a, b in zip(lists, approximate, strict=True)]) > 7.5
+    assert (approximate[::500] == -1).all()
+    assert not np.isin(approximate, np.arange(0, 4_000, 500)).any()
+    assert (approximate != np.arange(4_000)[:, None]).all()
+    filled = approximate >= 0
+    exact = np.einsum("nd,nkd->nk", unit, unit[approximate])
+    np.testing.assert_allclose(near[filled], exact[filled], atol=1e-5)
+    assert (np.diff(near[1:500], axis=1) <= 0).all()
 
 
 def test_edges_are_the_papers_equations():
