@@ -10,7 +10,7 @@ from fala.bundle.reading import Bundle
 from fala.personal.run import Budget
 from fala.solver.decision import decide
 from fala.solver.fit import fit
-from fala.solver.training import Inputs, TrainingSet, blocks_of, personal_of
+from fala.solver.training import TrainingSet, blocks_of, personal_of
 
 #: Probabilities and weights of two devices that compute the same sums in another order, as of one
 #: that has forgotten what the other never had: as documented. Kernels of BLAS round them otherwise.
@@ -133,7 +133,7 @@ def same(first, second):
 def fitted(head, inputs, labels, unseen=0.0, words=None, scales=None):
     """The personal model of the one fit to labelled inputs, as it is judged."""
     shares = head.label_shares(labels)
-    blocks = blocks_of(head, Inputs(inputs, unseen=unseen), words)
+    blocks = blocks_of(head, inputs, words, unseen)
     found = fit(TrainingSet(blocks, head.bias, shares, np.full(shares.shape, np.nan)), scales)
     logits = (found.full.left_out, found.calibrated.left_out, found.vendor)
     chosen = found.personal(decide(shares, *logits, mixing=found.scales.mixing).mixing)

@@ -9,7 +9,7 @@ from bundles import make_head
 from fala.model.links import LABELS, TAGS
 from fala.solver.fit import State, fit
 from fala.solver.gaussian import BIAS_DEVIATION, LOGIT_WEIGHT, SLOPE_DEVIATION
-from fala.solver.training import Block, Inputs, TrainingSet
+from fala.solver.training import Block, TrainingSet
 from fala.text.sparse_rows import SparseRows
 
 D = 5
@@ -26,7 +26,7 @@ def make_training(n=40, classes=1, targets="none", seed=0, d=D, blocks=1, words=
     random = np.random.default_rng(seed)
     made, z = [], 0.0
     for number in range(blocks):
-        inputs = Inputs(random.normal(size=(n, d)) + 0.4)
+        inputs = random.normal(size=(n, d)) + 0.4
         made.append(Block(inputs, make_head_weight(classes, d, number)))
         z = z + dense(made[-1]) @ random.normal(size=(d, classes))
     if words:
@@ -68,7 +68,7 @@ def dense(block):
     inputs = block.inputs
     if isinstance(inputs, SparseRows):
         return np.stack([one_row(inputs, number) for number in range(len(inputs))])
-    return inputs.coordinates
+    return inputs
 
 
 def one_row(rows, number):
@@ -91,7 +91,7 @@ def gaussian(training, scales):
         x = dense(block)
         centre = x.mean(axis=0)
         turn[whole, own] = -centre
-        length = ((x - centre) ** 2).sum(axis=1).mean() + getattr(block.inputs, "unseen", 0.0)
+        length = ((x - centre) ** 2).sum(axis=1).mean() + block.unseen
         variances[own] = scale / length
         start += width
     variances[whole] = scales.bias * BIAS_DEVIATION**2
@@ -153,17 +153,4 @@ def left_out_by_refits(training, scales=None, chosen=None):
 
 def part(training, chosen):
     """Some examples of a training set."""
-    positions = np.arange(len(training))[chosen]
-
-    def some(inputs):
-        if isinstance(inputs, Inputs):
-            return replace(inputs, coordinates=inputs.coordinates[positions])
-        return inputs.take(positions)
-
-    blocks = tuple(replace(block, inputs=some(block.inputs)) for block in training.blocks)
-    return replace(
-        training,
-        blocks=blocks,
-        labels=training.labels[chosen],
-        targets=training.targets[chosen],
-    )
+    return training.take(np.arange(len(training))[chosen])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fala.solver.fit import fit as fit_device
-from fala.solver.training import Block, Inputs, TrainingSet
+from fala.solver.training import Block, TrainingSet
 from fala_sim.data.users import UserExample
 from fala_sim.methods.frozen import shipped_scores
 from fala_sim.methods.method import Look, Method, MethodSettings, Scores
@@ -53,7 +53,7 @@ class Calibrated(Method):
         with situation.meter.stage("solve"):
             logits = vendor(train)
             identity = np.eye(logits.shape[1], dtype=np.float32)
-            block = Block(Inputs(logits.astype(np.float32)), identity)
+            block = Block(logits.astype(np.float32), identity)
             zeros, missing = np.zeros(len(identity), np.float32), np.full(logits.shape, np.nan)
             labels = situation.label_shares()
             fitted = fit_device(TrainingSet((block,), zeros, labels, missing)).calibrated

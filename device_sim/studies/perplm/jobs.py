@@ -17,7 +17,7 @@ from fala import Bundle, DataError
 from fala.model.heads import Head, Vectors
 from fala.solver.decision import decide
 from fala.solver.fit import fit as fit_device
-from fala.solver.training import Block, Inputs, TrainingSet
+from fala.solver.training import Block, TrainingSet
 from fala_export import Row, write_release
 from fala_sim.data.users import User
 from fala_sim.engine.shelf import local_path
@@ -262,7 +262,7 @@ def personal_head(
         full fit.
     """
     shares = head.label_shares(labels)
-    block = Block(Inputs(embeddings), head.weight)
+    block = Block(embeddings, head.weight)
     fits = fit_device(TrainingSet((block,), bias, shares, np.full_like(shares, np.nan)))
     logits = fits.full.left_out, fits.calibrated.left_out, fits.vendor
     verdict = decide(shares, *logits, mixing=fits.scales.mixing)

@@ -10,7 +10,7 @@ from fala.base.products import Floats
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.losses import check_arrays
 from fala.solver.fit import fit
-from fala.solver.training import Inputs, TrainingSet, blocks_of, personal_of
+from fala.solver.training import TrainingSet, blocks_of, personal_of
 from fala.text.sparse_rows import SparseRows
 
 
@@ -60,7 +60,7 @@ def fit_personal(
         raise DataError(
             f"there are {counted(len(inputs), 'input')}, but the n-grams of {len(ngrams)} examples"
         )
-    blocks = blocks_of(head, Inputs(inputs), ngrams)
+    blocks = blocks_of(head, inputs, ngrams)
     training = TrainingSet(
         blocks, head.bias, _array(labels, shape, "labels"), _array(logits, shape, "logits"),
         head.link,

@@ -20,7 +20,7 @@ from fala.base.threads import one_blas_thread
 from fala.model.heads import Head, Vectors
 from fala.model.scales import Scales, scales_at
 from fala.solver.fit import default_scales
-from fala.solver.training import Block, Inputs, TrainingSet, blocks_of
+from fala.solver.training import Block, TrainingSet, blocks_of
 from fala.text.sparse_rows import SparseRows
 from fala_export.fit.devices import Devices, Simulated
 from fala_export.people.draw import LEAST_ROWS, drawn
@@ -86,10 +86,10 @@ class Annotators:
         identity = np.eye(len(head.bias), dtype=np.float32)
         blocks = [
             Block(block.inputs, np.zeros_like(block.weight))
-            for block in blocks_of(head, Inputs(inputs), words)
+            for block in blocks_of(head, inputs, words)
         ]
         bias, missing = np.zeros_like(head.bias), np.full(labels.shape, np.nan)
-        vendor = Block(Inputs(logits.astype(np.float32)), identity)
+        vendor = Block(logits.astype(np.float32), identity)
         rows = TrainingSet((vendor, *blocks), bias, labels, missing, head.link)
         keys = np.abs(logits).sum(axis=1), head.link.losses(labels, logits)
         order = np.lexsort([key.round(9) for key in keys])

@@ -17,7 +17,7 @@ from fala.model.scales import Scales
 from fala.personal.run import Run
 from fala.slots.folder import Snapshot
 from fala.slots.slot import Slot
-from fala.solver.training import Inputs, TrainingSet, blocks_of
+from fala.solver.training import TrainingSet, blocks_of
 from fala.store.embeddings import as_stored
 from fala.store.examples import History, StoredExample
 from fala.store.store import Store
@@ -205,10 +205,9 @@ def gather(reading: Reading, space: Space) -> GatheredRows:
     for position, row in enumerate(rows):
         if row.id in space.differences:
             differences[position] = space.differences[row.id]
-    inputs = _inputs(examples, head, real, sources)
-    ngrams = head.ngrams(examples, reading.ngrams)
-    blocks = blocks_of(head, inputs, ngrams)
-    vendor = sum(block.logits() for block in blocks) + head.bias
+    inputs, unseen = _inputs(examples, head, real, sources)
+    blocks = blocks_of(head, inputs, head.ngrams(examples, reading.ngrams), unseen)
+    vendor = sum(block.times(block.weight) for block in blocks) + head.bias
     return GatheredRows(
         reading,
         space,
@@ -320,7 +319,8 @@ def _inputs(
     head: Head,
     real: VectorsByText,
     sources: Sequence[tuple[Bridge, VectorsByText]],
-) -> Inputs:
+) -> tuple[Vectors, float]:
+    """Return the inputs of examples, (n, D), and the mean squared length that they lack."""
     texts = {text for example in examples for text in texts_of(example)}
     embeddings = _with_estimates(real, sources, texts)
     complete = np.array(
@@ -333,13 +333,13 @@ def _inputs(
         share = sum(str(example) not in real for example in examples) / len(examples)
         unseen = share * float(sources[-1][0].variance.sum())
     if len(present) == len(examples):
-        return Inputs(present, unseen)
+        return present, unseen
     inputs = np.zeros((len(examples), present.shape[1]), dtype=np.float32)
     if len(present):
         centre = present.mean(axis=0)
         inputs[~complete], inputs[complete] = centre, present
         unseen += float((~complete).mean()) * float(((present - centre) ** 2).sum(axis=1).mean())
-    return Inputs(inputs, unseen)
+    return inputs, unseen
 
 
 def _missing(real: VectorsByText, example: Example) -> list[str]:

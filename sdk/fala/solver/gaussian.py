@@ -18,7 +18,7 @@ from fala.model.scales import Scales
 from fala.solver.design import CentredRows, DenseRows, JointRows
 from fala.solver.minimum import Minimum, minimize
 from fala.solver.newton import Evidence, Problem
-from fala.solver.training import Block, Features, TrainingSet
+from fala.solver.training import Block, TrainingSet
 from fala.text.sparse_rows import SparseRows
 
 #: Standard deviation of the slope a before any evidence, at the scale 1.
@@ -37,44 +37,19 @@ LEAST_SLOPE = 0.1
 LOGIT_WEIGHT = 1 / 8
 
 
-@dataclass(frozen=True, eq=False)
-class Whitened:
-    """One block of one logit, in coordinates delta.
-
-    Attributes:
-        centre: The user's mean input, shape (p,).
-        root: The square root of each weight's variance.
-    """
-
-    centre: Floats
-    root: float
-
-    def rows(self, inputs: Features) -> DenseRows | CentredRows:
-        """Return rows of n examples."""
-        if isinstance(inputs, SparseRows):
-            return CentredRows(inputs, self.centre, self.root)
-        return DenseRows((inputs.coordinates - self.centre) * self.root)
-
-
-def whiten(block: Block, spread: float = 1.0) -> Whitened:
-    """Return the whitening of a block, which is the same for all logits.
-
-    Args:
-        block: The block.
-        spread: The link's spread, the unit of the Gaussian's deviations.
-    """
+def whiten(block: Block) -> tuple[Floats, float]:
+    """Return the mean input of a block, (p,), and the mean squared distance of inputs from it."""
     inputs = block.inputs
     if isinstance(inputs, SparseRows):
         centre = inputs.mean()
         length = float(inputs.squared_lengths().mean() - centre @ centre) if len(inputs) else 0.0
     else:
-        rows = inputs.coordinates
-        centre = np.zeros(rows.shape[1])
-        if len(rows):
-            centre = rows.mean(axis=0, dtype=np.float64)
-        centred = rows - centre
-        length = float(np.vdot(centred, centred)) / max(len(rows), 1) + inputs.unseen
-    return Whitened(centre, spread / float(np.sqrt(length if length > _ALIKE else 1.0)))
+        centre = np.zeros(inputs.shape[1])
+        if len(inputs):
+            centre = inputs.mean(axis=0, dtype=np.float64)
+        centred = inputs - centre
+        length = float(np.vdot(centred, centred)) / max(len(inputs), 1) + block.unseen
+    return centre, length if length > _ALIKE else 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +87,8 @@ class Gaussian:
     """The prior, and the vendor's model that it is around.
 
     Attributes:
-        spaces: The blocks' whitenings.
+        centres: The user's mean input of every block, shapes (d_k,).
+        roots: The square root of each block's variance of a weight at the scale 1.
         scales: The blocks' scales.
         slope: The slope's standard deviation.
         deviation: The bias's standard deviation.
@@ -121,7 +97,8 @@ class Gaussian:
         level: The mean of the vendor's logits, shape (C,), which the slope leaves unchanged.
     """
 
-    spaces: tuple[Whitened, ...]
+    centres: tuple[Floats, ...]
+    roots: tuple[float, ...]
     scales: tuple[float, ...]
     slope: float
     deviation: float
@@ -134,8 +111,10 @@ class Gaussian:
     ) -> Problem[JointRows]:
         """Return the objective J of some examples, given the vendor's logits of them."""
         parts = tuple(
-            space.rows(block.inputs)
-            for space, block in zip(self.spaces, training.blocks, strict=True)
+            CentredRows(block.inputs, centre, root)
+            if isinstance(block.inputs, SparseRows)
+            else DenseRows((block.inputs - centre) * root)
+            for block, centre, root in zip(training.blocks, self.centres, self.roots, strict=True)
         )
         roots = tuple(float(np.sqrt(scale)) for scale in self.scales)
         return Problem(
@@ -151,13 +130,13 @@ class Gaussian:
         weights = [(1 + slope)[:, None] * weight for weight in self.weights]
         bias = self.bias + slope * (self.bias - self.level) + self.deviation * point[:, -2]
         if point.shape[1] > 2:
-            ends = np.cumsum([len(space.centre) for space in self.spaces])[:-1]
+            ends = np.cumsum([len(centre) for centre in self.centres])[:-1]
             parts = np.split(point[:, :-2], ends, axis=1)
-            blocks = zip(weights, self.spaces, self.scales, parts, strict=True)
-            for weight, space, scale, part in blocks:
-                omega = np.sqrt(scale) * space.root * part
+            blocks = zip(weights, self.centres, self.roots, self.scales, parts, strict=True)
+            for weight, centre, root, scale, part in blocks:
+                omega = np.sqrt(scale) * root * part
                 weight += omega
-                bias -= omega @ space.centre
+                bias -= omega @ centre
         return Candidate(tuple(weights), bias)
 
     def calibration(self, vendor: Floats, evidence: Evidence) -> Problem[DenseRows]:
@@ -170,8 +149,10 @@ def gaussian_around(training: TrainingSet, vendor: Floats, scales: Scales) -> Ga
     """Return the Gaussian around a training set's model, with these logits."""
     spread = training.link.spread
     used = training.used
+    centres, lengths = zip(*map(whiten, training.blocks), strict=True)
     return Gaussian(
-        tuple(whiten(block, spread) for block in training.blocks),
+        centres,
+        tuple(spread / float(np.sqrt(length)) for length in lengths),
         scales.blocks,
         SLOPE_DEVIATION * float(np.sqrt(scales.slope)),
         spread * BIAS_DEVIATION * float(np.sqrt(scales.bias)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,48 +16,31 @@ from fala.text.sparse_rows import SparseRows
 
 
 @dataclass(frozen=True, eq=False)
-class Inputs:
-    """A block's dense features x of n examples.
-
-    Attributes:
-        coordinates: The features, shape (n, d).
-        unseen: The mean squared length of the part of the features that the coordinates lack if
-            they are estimates.
-    """
-
-    coordinates: Vectors
-    unseen: float = 0.0
-
-    def __len__(self) -> int:
-        return len(self.coordinates)
-
-    def times(self, weight: NDArray[np.floating]) -> Floats:
-        """Return the logits w . x for a weight (C, d), shape (n, C)."""
-        return np.asarray(product(self.coordinates, weight.T), dtype=np.float64)
-
-    def take(self, positions: NDArray[np.integer]) -> Inputs:
-        """Return some of the rows, by position."""
-        return Inputs(self.coordinates[positions], self.unseen)
-
-
-Features = Inputs | SparseRows
-
-
-@dataclass(frozen=True, eq=False)
 class Block:
     """A group of features with a scale of its own.
 
     Attributes:
-        inputs: The features x of n examples: real, mapped, or n-grams.
+        inputs: The features x of n examples: real or mapped, shape (n, d), or n-grams.
         weight: The vendor's omega, shape (C, d), which is the mean of the Gaussian.
+        unseen: The mean squared length of the part of the features that the inputs lack if they are
+            estimates.
     """
 
-    inputs: Features
+    inputs: Vectors | SparseRows
     weight: Vectors
+    unseen: float = 0.0
 
-    def logits(self) -> Floats:
-        """Return the block's part of the vendor's logits, shape (n, C)."""
-        return self.inputs.times(self.weight)
+    def times(self, weight: NDArray[np.floating]) -> Floats:
+        """Return the logits omega . x for a weight omega (C, d), shape (n, C)."""
+        if isinstance(self.inputs, SparseRows):
+            return self.inputs.times(weight)
+        return np.asarray(product(self.inputs, weight.T), dtype=np.float64)
+
+    def take(self, positions: NDArray[np.integer]) -> Block:
+        """Return the block with some of the examples, by position."""
+        inputs = self.inputs
+        chosen = inputs.take(positions) if isinstance(inputs, SparseRows) else inputs[positions]
+        return replace(self, inputs=chosen)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +68,7 @@ class TrainingSet:
 
     def __post_init__(self) -> None:
         for inputs in (block.inputs for block in self.blocks):
-            values = inputs.values if isinstance(inputs, SparseRows) else inputs.coordinates
+            values = inputs.values if isinstance(inputs, SparseRows) else inputs
             if not np.isfinite(values).all():
                 raise DataError("an input is not finite")
         if np.isinf(self.labels).any() or np.isinf(self.targets).any():
@@ -106,9 +89,7 @@ class TrainingSet:
 
     def logits(self, weights: Sequence[NDArray[np.floating]], bias: NDArray[np.floating]) -> Floats:
         """Return the logits of a model of these blocks, shape (n, C)."""
-        parts = [
-            block.inputs.times(weight) for block, weight in zip(self.blocks, weights, strict=True)
-        ]
+        parts = [block.times(weight) for block, weight in zip(self.blocks, weights, strict=True)]
         return np.asarray(sum(parts) + bias, dtype=np.float64)
 
     def vendor_logits(self) -> Floats:
@@ -117,26 +98,27 @@ class TrainingSet:
 
     def take(self, positions: NDArray[np.integer]) -> TrainingSet:
         """Return some of the examples, by position."""
-        blocks = tuple(Block(block.inputs.take(positions), block.weight) for block in self.blocks)
-        return TrainingSet(
-            blocks, self.bias, self.labels[positions], self.targets[positions], self.link
-        )
+        return replace(
+            self, blocks=tuple(block.take(positions) for block in self.blocks),
+            labels=self.labels[positions], targets=self.targets[positions],
+        )  # fmt: skip
 
 
-def blocks_of(head: Head, inputs: Inputs, ngrams: SparseRows | None) -> tuple[Block, ...]:
+def blocks_of(
+    head: Head, inputs: Vectors, ngrams: SparseRows | None, unseen: float = 0.0
+) -> tuple[Block, ...]:
     """Return the blocks of a fit: the parts of the inputs, then the n-grams.
 
     Args:
         head: The head.
-        inputs: The head's inputs of n examples.
+        inputs: The head's inputs of n examples, shape (n, D).
         ngrams: The examples' n-grams; None if the head has no lexical view.
+        unseen: See ``Block``; it counts if the head has one part.
     """
     if len(head.parts) == 1:
-        blocks = [Block(inputs, head.weight)]
+        blocks = [Block(inputs, head.weight, unseen)]
     else:
-        blocks = [
-            Block(Inputs(inputs.coordinates[:, part]), head.weight[:, part]) for part in head.parts
-        ]
+        blocks = [Block(inputs[:, part], head.weight[:, part]) for part in head.parts]
     if head.lexical is not None and ngrams is not None:
         blocks.append(Block(ngrams, head.lexical.weight))
     return tuple(blocks)

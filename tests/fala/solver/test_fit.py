@@ -11,7 +11,7 @@ from fala.model.losses import probabilities
 from fala.model.scales import Scales
 from fala.solver import factors, gaussian, minimum
 from fala.solver.fit import default_scales, fit, scales_for
-from fala.solver.training import Block, Inputs, TrainingSet
+from fala.solver.training import Block, TrainingSet
 from training_sets import D, answers, brute_force, dense, left_out_by_refits, make_training
 
 #: Three tags, which do not exclude one another.
@@ -49,7 +49,7 @@ def padded(training, d):
     """Add features that are always 0, so many that the dual is smaller."""
     (block,) = training.blocks
     zeros = np.zeros((len(training), d - D))
-    inputs = Inputs(np.hstack([block.inputs.coordinates, zeros]))
+    inputs = np.hstack([block.inputs, zeros])
     # The additional weights are of features that are always 0.
     weight = np.tile(block.weight, (1, d // D))
     return replace(training, blocks=(Block(inputs, weight),))
@@ -202,7 +202,7 @@ def test_the_calibrated_model_ranks_as_the_vendors_and_never_reverses_it(case, s
 def test_the_variance_of_a_bridge_counts_as_length():
     training = make_training(n=60)
     (block,) = training.blocks
-    hidden = replace(block, inputs=replace(block.inputs, unseen=1e6))
+    hidden = replace(block, unseen=1e6)
     moved = [
         np.abs(fit(replace(training, blocks=(b,)), STILL).full.weights[0] - block.weight).mean()
         for b in (block, hidden)
@@ -219,7 +219,7 @@ def test_the_variance_of_a_bridge_counts_as_length():
 def test_without_evidence_the_fit_is_the_vendors_model(classes, n):
     rows = make_training(n=6, classes=classes)
     (block,) = rows.blocks
-    block = replace(block, inputs=Inputs(block.inputs.coordinates[:n]))
+    block = replace(block, inputs=block.inputs[:n])
     nothing = np.full((n, classes), np.nan)
     training = TrainingSet((block,), rows.bias, nothing, nothing)
     fitted = fit(training)
@@ -248,10 +248,10 @@ def test_labels_of_one_class_stay_finite(n, classes):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("where", ["coordinates", "targets", "labels"])
+@pytest.mark.parametrize("where", ["inputs", "targets", "labels"])
 def test_a_number_that_is_not_finite_is_rejected(where, value):
     training = make_training(targets="some")
-    array = training.blocks[0].inputs.coordinates if where == "coordinates" else None
+    array = training.blocks[0].inputs if where == "inputs" else None
     array = getattr(training, where) if array is None else array
     array[3] = value
     if np.isnan(value) and where in ("targets", "labels"):

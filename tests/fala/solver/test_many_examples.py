@@ -10,7 +10,7 @@ from fala.model.scales import Scales
 from fala.solver import fit as fitting
 from fala.solver import minimum
 from fala.solver.fit import State, fit
-from fala.solver.training import Inputs
+from fala.text.sparse_rows import SparseRows
 from training_sets import answers, make_training, part
 
 
@@ -80,10 +80,10 @@ CASES = [
 def test_added_examples_are_close_to_a_refit(case, added):
     training = make_training(**{**case, "n": 240 + added})
     for block in training.blocks:
-        if not isinstance(block.inputs, Inputs):
+        if isinstance(block.inputs, SparseRows):
             continue
         # The Gaussian is centred on the mean input, which does not change here.
-        rows = block.inputs.coordinates
+        rows = block.inputs
         rows[240:] += rows[:240].mean(axis=0) - rows[240:].mean(axis=0)
     first = still(part(training, slice(240)))
     state = first.state.more(part(training, slice(240, None)))
@@ -111,7 +111,7 @@ def test_a_state_is_restored_from_the_models_logits(case, largest, mixing, monke
     chosen = first.personal(mixing)
     # A stored model is in float32.
     logits = sum(
-        replace(block, weight=weight.astype(np.float32)).logits()
+        block.times(weight.astype(np.float32))
         for block, weight in zip(training.blocks, chosen.weights, strict=True)
     )
     state = State.of_model(training, first.scales, logits + chosen.bias, mixing)

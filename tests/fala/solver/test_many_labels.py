@@ -10,7 +10,7 @@ from fala.model.losses import cross_entropy
 from fala.model.scales import Scales
 from fala.solver import minimum
 from fala.solver.fit import fit
-from fala.solver.training import Block, Inputs, TrainingSet
+from fala.solver.training import Block, TrainingSet
 from training_sets import left_out_by_refits
 
 
@@ -24,7 +24,7 @@ def planted(classes, n, d, seed=0):
 
 def training_of(x, y, classes):
     nothing = np.full((len(x), classes), np.nan)
-    block = Block(Inputs(x), np.zeros((classes, x.shape[1]), np.float32))
+    block = Block(x, np.zeros((classes, x.shape[1]), np.float32))
     return TrainingSet((block,), np.zeros(classes, np.float32), np.eye(classes)[y], nothing)
 
 
@@ -51,7 +51,7 @@ def test_many_labels_are_left_out_by_fits(monkeypatch, classes, n):
     """They are within .004 nats of refits, and nearer to them than one step from the minimum."""
     x, y = planted(classes, n, 40)
     vendor = np.random.default_rng(1).normal(size=(classes, 40)).astype(np.float32) / 8
-    training = replace(training_of(x[:n], y[:n], classes), blocks=(Block(Inputs(x[:n]), vendor),))
+    training = replace(training_of(x[:n], y[:n], classes), blocks=(Block(x[:n], vendor),))
     fitted = fit(training)
     monkeypatch.setattr(minimum, "FOLDED", 0)  # what follows needs no folds
     stepped = fit(training).full.left_out

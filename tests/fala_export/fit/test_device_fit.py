@@ -6,7 +6,7 @@ import pytest
 from bundles import make_head
 from fala.base.errors import DataError
 from fala.solver.fit import fit
-from fala.solver.training import Block, Inputs, TrainingSet
+from fala.solver.training import Block, TrainingSet
 from fala_export.fit.device_fit import fit_personal
 
 HEAD = make_head(dimension=6)
@@ -21,7 +21,7 @@ def test_a_personal_model_from_embeddings_is_the_devices_fit():
     labels = head.label_shares(["1", "0", None] * 20)
     logits = np.where(np.isnan(labels), 2.0, np.nan)
     model = fit_personal(head, inputs, labels=labels, logits=logits)
-    block = Block(Inputs(inputs), head.weight)
+    block = Block(inputs, head.weight)
     expected = fit(TrainingSet((block,), head.bias, labels, logits))
     np.testing.assert_allclose(model.weight, expected.full.weights[0], rtol=1e-5)
     np.testing.assert_allclose(model.bias, expected.full.bias, rtol=1e-5)

@@ -14,7 +14,7 @@ from fala.model.links import LABELS, TAGS, Rating
 from fala.model.scales import Scales
 from fala.solver.fit import BIAS_SCALE, DENSE_SCALE, SLOPE_SCALE
 from fala.solver.fit import fit as fit_device
-from fala.solver.training import Inputs, TrainingSet, blocks_of
+from fala.solver.training import TrainingSet, blocks_of
 from fala_export.embedding import Embedder
 from fala_export.fit import annotators as learning
 from fala_export.fit import scales as scales_module
@@ -148,7 +148,7 @@ def test_annotators_have_30_rows_and_are_scored_on_others_than_they_learn():
     parts = [*(each.training for each in devices), devices[0].scored]
     held_out = np.arange(30) % 3 == 0
     for rows, of in ((np.flatnonzero(~held_out), parts[:2]), (np.flatnonzero(held_out), parts[2:])):
-        drawn = np.vstack([part.blocks[1].inputs.coordinates for part in of])
+        drawn = np.vstack([part.blocks[1].inputs for part in of])
         order = np.argsort(inputs[rows, 0]), np.argsort(drawn[:, 0])
         np.testing.assert_array_equal(drawn[order[1]], inputs[rows][order[0]])
         shares = np.concatenate([part.labels for part in of])
@@ -178,9 +178,7 @@ def test_neither_the_order_of_rows_nor_of_labels_matters(turned):
         for device, other in zip(ours, theirs, strict=True):
             for part, same in zip(device, other, strict=True):
                 np.testing.assert_array_equal(part.labels, abs(turned - same.labels))
-                np.testing.assert_array_equal(
-                    part.blocks[1].inputs.coordinates, same.blocks[1].inputs.coordinates
-                )
+                np.testing.assert_array_equal(part.blocks[1].inputs, same.blocks[1].inputs)
 
 
 def public_rows(counts, documents=100_000):
@@ -295,7 +293,7 @@ def test_losses_of_scored_examples_are_those_of_the_devices_fit(labels, link):
             "rating": lambda: rng.uniform(1, 5, size=60).tolist(),
         }[link.kind]()
         shares = head.label_shares(given)
-        blocks = blocks_of(head, Inputs(inputs), words)
+        blocks = blocks_of(head, inputs, words)
         every = TrainingSet(blocks, head.bias, shares, np.full(shares.shape, np.nan), link)
         scored = np.arange(40, 60 - person)
         sets.append(Simulated(every.take(np.arange(40)), every.take(scored)))
