@@ -22,7 +22,7 @@ from functools import cache
 
 from fala.base.threads import one_blas_thread
 from fala.personal.encode import encode_free
-from fala.personal.gather import Inherited, Reading, Space, old_logits
+from fala.personal.gather import Reading, Space, old_logits
 from fala.personal.refit import Refit, refit
 from fala.slots.erasing import drop_copies
 from fala.slots.folder import Prepared, Snapshot, Task
@@ -155,16 +155,15 @@ def _write_logits(
     store = reading.store
     if older.never_fitted:
         return newer
-    fitted_to = replacement.data if replacement.fit_data is None else replacement.fit_data
-    model = fit_at(fitted_to).model
-    inherited: Inherited = {}
+    teacher = None
     same_labels = older.model.head.names == newer.model.head.names
     if same_labels and replacement.fit_data is not None:
-        old = old_logits(reading.at(replacement.data), older.fitted(model))
-        inherited = old.passed_on(newer.model.head)
-    for name, values in inherited.items():
-        store.logits.add(name, values)
-    return replace(newer, record=replace(newer.record, teacher=next(iter(inherited), None)))
+        fitted = older.fitted(fit_at(replacement.fit_data).model)
+        inherited = old_logits(reading.at(replacement.data), fitted).passed_on(newer.model.head)
+        if inherited:
+            teacher = fitted.record.model
+            store.logits.add(teacher, inherited)
+    return replace(newer, record=replace(newer.record, teacher=teacher))
 
 
 def _refit(slot: Slot, fit_at: Callable[[float], Refit], first: int) -> Slot:

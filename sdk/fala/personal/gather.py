@@ -23,9 +23,6 @@ from fala.store.examples import History, StoredExample
 from fala.store.store import Store
 
 VectorsByText = Mapping[str, Vectors]
-#: The evidence of a model where there is no label: a personal model's old logits minus its
-#: vendor's, (C,), by example, by the digest of the personal model. It may be empty.
-Inherited = Mapping[str, Mapping[int, Vectors]]
 
 
 class Reading:
@@ -237,8 +234,10 @@ class OldLogits:
     embeddings: VectorsByText
     slot: Slot
 
-    def passed_on(self, head: Head) -> Inherited:
-        """Return what a model on another release inherits; empty if that is nothing.
+    def passed_on(self, head: Head) -> Mapping[int, Vectors]:
+        """Return the evidence that a model on another release inherits, (C,), by example.
+
+        It takes the place of a label where there is none, and may be empty.
 
         A vendor's head knows what most people think, so from the old model it takes only what is
         personal: the difference from the old vendor's logits. A head that knows nothing takes
@@ -250,17 +249,10 @@ class OldLogits:
         """
         before, now = self.slot.model.head.constant, head.constant
         if now and not before:
-            own = {row: z - head.bias for row, z in self.logits.items() if row not in self.older}
-        elif self.slot.model.is_vendor or now != before:
+            return {row: z - head.bias for row, z in self.logits.items() if row not in self.older}
+        if self.slot.model.is_vendor or now != before:
             return {}
-        else:
-            own = {row: z - self.vendor[row] for row, z in self.logits.items()}
-        return {self.slot.record.model: own}
-
-
-def differences(inherited: Inherited) -> Mapping[int, Vectors]:
-    """Return the logits that a model inherits, (C,), by example."""
-    return next(iter(inherited.values()), {})
+        return {row: z - self.vendor[row] for row, z in self.logits.items()}
 
 
 def old_logits(reading: Reading, slot: Slot) -> OldLogits:

@@ -26,11 +26,9 @@ from fala.personal.choose import Choice, choose, labelled_first
 from fala.personal.encode import Encoded, forward
 from fala.personal.gather import (
     GatheredRows,
-    Inherited,
     OldLogits,
     Reading,
     Space,
-    differences,
     gather,
     old_logits,
 )
@@ -54,7 +52,6 @@ class Carried:
         release: The new release, with its head's labels in the device's order.
         bridges: The bridges to its backbone from those that the device has used, the worst first.
         old: The old logits; None if the labels differ.
-        inherited: The old logits that the model was fitted to where there is no label.
         model: The new model.
         choice: The texts chosen for the new backbone to encode; empty over a bridge.
         embeddings: The new backbone's embeddings of the texts that were encoded, by text.
@@ -65,7 +62,6 @@ class Carried:
     release: Release
     bridges: Sequence[Bridge]
     old: OldLogits | None
-    inherited: Inherited
     model: Refit
     choice: Choice
     embeddings: Encoded
@@ -198,11 +194,10 @@ def prepare(
     with run.stage("read"):
         reading = Reading(before, run)
         old = old_logits(reading, before.active) if before.head.names == head.names else None
-        inherited = {} if old is None else old.passed_on(head)
         bridges = _bridges(before, release)
         space = Space(
-            head, release.bundle.backbone_digest, bridges,
-            release.bundle.scales, differences(inherited),
+            head, release.bundle.backbone_digest, bridges, release.bundle.scales,
+            {} if old is None else old.passed_on(head),
         )  # fmt: skip
         reading.add(space.backbone, shared or {})
         if earlier is not None:
@@ -233,7 +228,7 @@ def prepare(
         reason = _vendor_reason(before, model.rows)
         model = replace(model, verdict=replace(model.verdict, reason=reason))
     seconds = time.perf_counter() - started
-    return Carried(before, release, bridges, old, inherited, model, choice, embeddings, seconds)
+    return Carried(before, release, bridges, old, model, choice, embeddings, seconds)
 
 
 def _check_version(folder: Folder, active: Manifest, bundle: Bundle) -> None:

@@ -252,10 +252,11 @@ def _check_learned(first: Carried) -> None:
 
 def _prepared(first: Carried, encoded: Mapping[str, Encoded]) -> Prepared:
     """Return what a task gets: the release, with the first model on it."""
-    before, release, fit, inherited = first.before, first.release, first.model, first.inherited
+    before, release, fit = first.before, first.release, first.model
+    inherited = fit.rows.space.differences
     record = slot_record(
         before.active.record.name, release.bundle, fit.model, fit.loss,
-        fit.record(fit.rows.reading.data), next(iter(inherited), None),
+        fit.record(fit.rows.reading.data), before.active.record.model if inherited else None,
     )  # fmt: skip
     return Prepared(
         before, Slot(record, release, fit.model), encoded[release.bundle.backbone_digest],

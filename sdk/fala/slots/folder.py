@@ -339,10 +339,10 @@ class Prepared:
         before: The snapshot of the task from which the change was prepared.
         slot: The slot that will be active.
         embeddings: Embeddings of the slot's backbone to store with it, by text.
-        logits: Old logits of some examples to store with it, by the digest of their model.
+        logits: Old logits of the slot's teacher to store with it, by example.
     """
 
     before: Snapshot
     slot: Slot
     embeddings: Mapping[str, Vectors] = field(default_factory=dict)
-    logits: Mapping[str, Mapping[int, Vectors]] = field(default_factory=dict)
+    logits: Mapping[int, Vectors] = field(default_factory=dict)

@@ -340,8 +340,8 @@ def _write(prepared: Prepared, *, in_place: bool) -> Release:
     generation = slots.advance(before.generation)
     bundle = task.folder.releases.install(slot.release.bundle, task.folder.path)
     task.store.embeddings.add(slot.record.backbone, prepared.embeddings)
-    for model, values in prepared.logits.items():
-        task.store.logits.add(model, values)
+    if slot.record.teacher is not None:
+        task.store.logits.add(slot.record.teacher, prepared.logits)
     fit, replacement = before.active.record.fit, before.active.record.replacement
     if not in_place:
         data = before.state.data
