@@ -111,6 +111,11 @@ class Space:
     scales: tuple[Scales, ...]
     differences: Mapping[int, NDArray[np.float32]]
 
+    @property
+    def instant(self) -> bool:
+        """Whether examples have rows before a forward pass, over a bridge or by their n-grams."""
+        return bool(self.bridges) or self.head.lexical is not None
+
     @classmethod
     def of_slot(cls, store: Store, slot: Slot, earlier: Slot | None) -> Space:
         """Return a slot's space; bridges may pass through the backbone of an earlier slot."""

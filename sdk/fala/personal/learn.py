@@ -223,18 +223,16 @@ class Learner:
         """Report a full fit."""
         rows, verdict = result.rows, result.verdict
         count, labelled = self.store.examples.counts()
-        waiting = len(rows.pending)
+        decision, reason = verdict.decision, verdict.reason
+        fitted = int(rows.training.used.sum())
         if result.fit is None:
-            reason = verdict.reason
+            decision = snapshot.active.decision
             if rows.pending and not self.store.texts.kept:
                 reason = f"{NOT_KEPT}: no example with a label has an embedding of this backbone"
-            return LearnReport(
-                count, labelled, 0, snapshot.active.decision, reason, waiting=waiting
-            )
-        fitted = int(rows.training.used.sum())
-        _log.info("fitted to %d examples: %s", fitted, verdict.reason)
+        else:
+            _log.info("fitted to %d examples: %s", fitted, reason)
         return LearnReport(
-            count, labelled, fitted, verdict.decision, verdict.reason, waiting=waiting,
+            count, labelled, fitted, decision, reason, waiting=len(rows.pending),
             scales=result.scales, loss=result.loss, scores=verdict.scores,
         )  # fmt: skip
 

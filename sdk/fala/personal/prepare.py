@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -50,7 +50,6 @@ class Carried:
     Attributes:
         before: The snapshot of the task that it was prepared from.
         release: The new release, with its head's labels in the device's order.
-        bridges: The bridges to its backbone from those that the device has used, the worst first.
         old: The old logits; None if the labels differ.
         model: The new model.
         choice: The texts chosen for the new backbone to encode; empty over a bridge.
@@ -60,7 +59,6 @@ class Carried:
 
     before: Snapshot
     release: Release
-    bridges: Sequence[Bridge]
     old: OldLogits | None
     model: Refit
     choice: Choice
@@ -71,11 +69,6 @@ class Carried:
     def task(self) -> Task:
         """The task."""
         return self.before.task
-
-    @property
-    def instant(self) -> bool:
-        """Whether a personal model needs no forward pass, because of a bridge or n-grams."""
-        return _is_instant(self.release, self.bridges)
 
     @property
     def encoded(self) -> int:
@@ -159,10 +152,6 @@ def _bridges(before: Snapshot, release: Release) -> list[Bridge]:
     ]
 
 
-def _is_instant(release: Release, bridges: Sequence[Bridge]) -> bool:
-    return bool(bridges) or release.head.lexical is not None
-
-
 def prepare(
     before: Snapshot,
     release: Release,
@@ -194,9 +183,8 @@ def prepare(
     with run.stage("read"):
         reading = Reading(before, run)
         old = old_logits(reading, before.active) if before.head.names == head.names else None
-        bridges = _bridges(before, release)
         space = Space(
-            head, release.bundle.backbone_digest, bridges, release.bundle.scales,
+            head, release.bundle.backbone_digest, _bridges(before, release), release.bundle.scales,
             {} if old is None else old.passed_on(head),
         )  # fmt: skip
         reading.add(space.backbone, shared or {})
@@ -228,7 +216,7 @@ def prepare(
         reason = _vendor_reason(before, model.rows)
         model = replace(model, verdict=replace(model.verdict, reason=reason))
     seconds = time.perf_counter() - started
-    return Carried(before, release, bridges, old, model, choice, embeddings, seconds)
+    return Carried(before, release, old, model, choice, embeddings, seconds)
 
 
 def _check_version(folder: Folder, active: Manifest, bundle: Bundle) -> None:
@@ -308,7 +296,7 @@ def _choice(
         return Choice(rows.pending_texts())
     if not (rows.ids or rows.pending):
         return Choice([])
-    if _is_instant(release, rows.space.bridges):
+    if rows.space.instant:
         order = labelled_first(rows.ids, rows.training.labelled)
         missing = [rows.missing[position] for position in order]
         return Choice(affordable(missing, min(limit, evidence)))

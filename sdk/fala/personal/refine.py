@@ -72,7 +72,7 @@ def refine(task: Task, run: Run, passes: int, start: Refit | None = None) -> Ref
             reading = Reading(snapshot, run)
             encode_free(snapshot, reading)
             refined = Refined(without_fit(gather(reading, space_of(snapshot))))
-    refined.stopped = _batches(snapshot, run, passes, refined, first=start is None)
+    refined.stopped = _batches(snapshot, run, passes, refined)
     passes = refined.forward_passes
     _log.info("%s: %d forward passes, %s", snapshot.release.name, passes, refined.stopped)
     return refined
@@ -142,9 +142,7 @@ def report_on(
     )
 
 
-def _batches(
-    snapshot: Snapshot, run: Run, passes: int, refined: Refined, *, first: bool
-) -> Stopped:
+def _batches(snapshot: Snapshot, run: Run, passes: int, refined: Refined) -> Stopped:
     """Refine a release; see ``refine``.
 
     Args:
@@ -152,7 +150,6 @@ def _batches(
         run: The run, with the budget and the app's progress.
         passes: The most forward passes.
         refined: The refinement so far.
-        first: Whether the last model is still to be fitted.
 
     Returns:
         Why no more texts are encoded.
@@ -167,7 +164,7 @@ def _batches(
         if not _commit(snapshot, {}, run, refined):
             return Stopped.MODEL_CHANGED
         return stopped if stopped is Stopped.NOT_KEPT else Stopped.ALL_ENCODED
-    if passes > 0 and first:  # the first texts are chosen by this fit
+    if passes > 0 and refined.last.fit is None:  # the first texts are chosen by this fit
         with run.stage("solve"):
             refined.fitted(fit_rows(rows))
     while refined.forward_passes < passes:

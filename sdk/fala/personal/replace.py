@@ -147,7 +147,7 @@ def _report(old: str, new: str, replaced: Replaced, run: Run) -> Report:
         bought = len(first.choice.texts)
         stopped = Stopped.TIME if first.encoded < bought else Stopped.BUDGET
     instant = None
-    if first.instant and not release.static and not first.encoded:
+    if model.rows.space.instant and not release.static and not first.encoded:
         verdict = model.verdict
         instant = InstantReport(
             verdict.decision, verdict.reason, verdict.losses, first.seconds,
@@ -266,13 +266,13 @@ def _prepared(first: Carried, encoded: Mapping[str, Encoded]) -> Prepared:
 
 def _refine(replaced: Sequence[Replaced], run: Run) -> Replaced:
     """Spend the rest of the budget on every task in turn."""
-    remaining = run.budget.passes(bool(replaced[0].first.bridges))
+    remaining = run.budget.passes(bool(replaced[0].first.model.rows.space.bridges))
     remaining -= sum(result.passes for result in replaced)
     results: list[Replaced] = []
     for position, result in enumerate(replaced):
         first = result.first
         # Without a bridge or n-grams, the first model has used the budget.
-        refinable = first.instant or not first.task.store.texts.kept
+        refinable = first.model.rows.space.instant or not first.task.store.texts.kept
         if refinable and not first.release.static and run.budget.forward_passes != 0:
             share = _share(remaining, len(replaced) - position)
             refined = refine(first.task, run, share, first.model)
