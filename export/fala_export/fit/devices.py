@@ -65,9 +65,9 @@ class _Device:
 
     gaussian: Gaussian
     vendor: Floats
-    problem: Problem[GramRows]
+    problem: Problem
     grams: NDArray[np.float32]
-    scored: Problem[GramRows]
+    scored: Problem
     crossed: NDArray[np.float32]
 
     @classmethod
@@ -78,18 +78,14 @@ class _Device:
         gaussian = gaussian_around(
             training, vendor, Scales((1.0,) * len(training.blocks), 1.0, 1.0)
         )
+        nothing, count = GramRows(np.empty((0, 0))), len(training)
         problem, beside = (
-            gaussian.problem(each, logits, evidence_of(each, beside_labels=True))
+            gaussian.problem(nothing, logits, evidence_of(each, beside_labels=True))
             for each, logits in ((training, vendor), (scored, scored.vendor_logits()))
         )
-        count = len(training)
-        stacked = problem.rows.stack(beside.rows).parts
+        stacked = gaussian.rows(training).stack(gaussian.rows(scored)).parts
         grams = np.stack([part.gram()[:, :count].astype(np.float32) for part in stacked])
-        nothing = GramRows(np.empty((0, 0)))
-        return cls(
-            gaussian, vendor, problem.over(nothing), grams[:, :count],
-            beside.over(nothing), grams[:, count:],
-        )  # fmt: skip
+        return cls(gaussian, vendor, problem, grams[:, :count], beside, grams[:, count:])
 
     def kernel(self, products: NDArray[np.float32], scales: Scales) -> Floats:
         """Return the kernel of the blocks and the bias, without the slope.
@@ -111,8 +107,10 @@ class _Device:
             scales: The scales of the Gaussian.
             near: The coefficients to start from, such as those at other scales; None starts at 0.
         """
-        problem = self.problem.over(GramRows(self.kernel(self.grams, scales)))
-        problem = replace(problem, slope_column=np.sqrt(scales.slope) * problem.slope_column)
+        problem = replace(
+            self.problem, rows=GramRows(self.kernel(self.grams, scales)),
+            slope_column=np.sqrt(scales.slope) * self.problem.slope_column,
+        )  # fmt: skip
         start = None if near is None else problem.gather(near)
         return minimize(problem, start).point[:, :-1].T
 

@@ -133,7 +133,7 @@ class JointProblem:
         # This is the Hessian's diagonal at one curvature; the problem's slope has no column.
         squares = self._all_squares * roots**2
         for near in tolerances:
-            problem = exact.over(quick) if near >= _STAGES[-1] else exact
+            problem = replace(exact, rows=quick) if near >= _STAGES[-1] else exact
             curvature = evidence.curvature_at(problem.logits(point)).mean()
             diagonal = 1.0 + np.append(curvature * squares, 0.0)
             solve = partial(np.multiply, 1.0 / diagonal)

@@ -93,7 +93,7 @@ class PlainProblem:
         solve = apart(problem, weights, lambda parts: lower.solve_both(parts.T).T)
         return newton(problem, problem.start, lambda _: solve, tolerance=_TOLERANCE).point
 
-    def problem(self, penalty: float) -> Problem[WithBias]:
+    def problem(self, penalty: float) -> Problem:
         """Return J, with |delta|^2 / 2 = penalty |theta|^2 and a practically free bias."""
         rows = WithBias(self.inputs, 1 / math.sqrt(2 * penalty), _FREE)
         return Problem(rows, np.zeros_like(self.offset), self.offset, self.evidence)

@@ -103,10 +103,10 @@ def fit(training: TrainingSet, scales: Scales | None = None, *, left_out_only: b
     if not len(chosen):
         return Fit(*(2 * (Candidate(prior.weights, prior.bias, vendor),)), vendor, scales)
 
-    def problem_of(positions: NDArray[np.integer]) -> Problem[Any]:
+    def problem_of(positions: NDArray[np.integer]) -> Problem:
         used = training if len(positions) == len(training) else training.take(positions)
         evidence = evidence_of(used, beside_labels=beside_labels)
-        return shortest(prior.problem(used, vendor[positions], evidence))
+        return prior.problem(shortest(prior.rows(used)), vendor[positions], evidence)
 
     def left_out_by(
         model: Candidate, positions: NDArray[np.integer], left_out: Floats
@@ -129,32 +129,30 @@ def fit(training: TrainingSet, scales: Scales | None = None, *, left_out_only: b
     if problem is not every and not left_out_only:
         problem, sample, minimum = every, chosen, minimize(every, minimum.lifted)
         full = replace(prior.model(minimum.lifted), left_out=full.left_out)
-    state = State(prior, problem, vendor[sample], minimum, point)
+    state = State(prior, vendor[sample], problem.evidence, minimum, point)
     return Fit(full, calibrated, vendor, scales, len(chosen), state)
 
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """A minimum with its problem, from which the minimum with further examples is found.
+    """A minimum with its evidence, from which the minimum with further examples is found.
 
     Attributes:
         gaussian: The prior.
-        problem: The objective J of the minimum's examples.
-        vendor: The vendor's logits of all examples.
-        minimum: The minimum.
+        vendor: The vendor's logits of all rows, shape (n, C).
+        evidence: The evidence of all rows, of which those that were replaced no longer count.
+        minimum: The minimum over the first rows.
         plain: The recalibrated model's point.
-        added: The objectives of the examples that were added since in the minimum's metric.
-        replaced: Positions, among all rows, of those that no longer count.
+        added: The further rows, which were added in the minimum's metric; None without any.
         point: The point with the added and without the replaced examples; None without any.
     """
 
     gaussian: Gaussian
-    problem: Problem[Any]
     vendor: Floats
+    evidence: Evidence
     minimum: Minimum
     plain: Floats
-    added: tuple[Problem[JointRows], ...] = ()
-    replaced: tuple[int, ...] = ()
+    added: JointRows | None = None
     point: Floats | None = None
 
     @classmethod
@@ -178,13 +176,13 @@ class State:
         chosen = np.flatnonzero(training.used)
         used, own = training.take(chosen), vendor[chosen]
         evidence = evidence_of(used, beside_labels=bool(training.labelled.any()))
-        problem = shortest(gaussian.problem(used, own, evidence))
+        problem = gaussian.problem(shortest(gaussian.rows(used)), own, evidence)
         point, plain = calibrate(gaussian, own, evidence)
         shares = np.asarray(mixing, dtype=np.float64)
         # The model is between the calibrated one and the full fit.
         full = plain.z + (logits[chosen] - plain.z) / np.maximum(shares, _LEAST_TRUST)
         start = -problem.gather(evidence.gradient(full, evidence.mean(full)))
-        return cls(gaussian, problem, own, minimize(problem, start), point)
+        return cls(gaussian, own, evidence, minimize(problem, start), point)
 
     @one_blas_thread()
     def more(self, training: TrainingSet, replaced: Sequence[int | None] = ()) -> State:
@@ -196,30 +194,31 @@ class State:
                 new example.
         """
         evidence, vendor = evidence_of(training, beside_labels=True), training.vendor_logits()
-        new = self.gaussian.problem(training, vendor, evidence)
+        rows, gone = self.gaussian.rows(training), [row for row in replaced if row is not None]
+        added = rows if self.added is None else self.added.stack(rows)
         state = replace(
-            self, vendor=np.vstack([self.vendor, vendor]), added=(*self.added, new),
-            replaced=(*self.replaced, *(row for row in replaced if row is not None)),
+            self, vendor=np.vstack([self.vendor, vendor]), added=added,
+            evidence=self.evidence.without(gone).stack(evidence),
         )  # fmt: skip
-        count = len(self.problem.rows)
-        few = len(new.rows) <= _TOGETHER and state.count <= (1 + _FEW) * count
-        if few and count > LARGEST and isinstance(self.problem.rows, DenseRows):
+        count = len(self.minimum.rows)
+        few = len(rows) <= _TOGETHER and state.count <= (1 + _FEW) * count
+        if few and count > LARGEST and isinstance(self.minimum.rows, DenseRows):
+            new = self.gaussian.problem(rows, vendor, evidence)
             return replace(state, point=self._beside(new, replaced))
-        return state._minimized()
+        return state._minimized(added)
 
-    def _minimized(self) -> State:
-        """Return the state at the minimum of all examples."""
-        problem = self.problem
-        for new in self.added:
-            problem = _stacked(problem, new)
-        problem = replace(problem, evidence=problem.evidence.without(self.replaced))
+    def _minimized(self, added: JointRows) -> State:
+        """Return the state at the minimum of all examples, given the added rows."""
+        rows: Any = self.minimum.rows
+        rows = rows.stack(added.written() if isinstance(rows, DenseRows) else added)
+        problem = self.gaussian.problem(rows, self.vendor, self.evidence)
         start = self.minimum.point if self.point is None else self.point
-        many = len(self.problem.rows) > LARGEST and not isinstance(problem.rows, GramRows)
+        many = len(self.minimum.rows) > LARGEST and not isinstance(rows, GramRows)
         minimum = minimize(problem, start, self.minimum.inverses if many else ())
-        plain, _ = calibrate(self.gaussian, self.vendor, problem.evidence, self.plain)
-        return State(self.gaussian, problem, self.vendor, minimum, plain)
+        plain, _ = calibrate(self.gaussian, self.vendor, self.evidence, self.plain)
+        return State(self.gaussian, self.vendor, self.evidence, minimum, plain)
 
-    def _beside(self, new: Problem[JointRows], replaced: Sequence[int | None]) -> Floats:
+    def _beside(self, new: Problem, replaced: Sequence[int | None]) -> Floats:
         """Return the point with a few examples, in the metric of the minimum.
 
         At the minimum the other examples' J is nearly a quadratic with the Hessian H (Laplace's
@@ -228,10 +227,8 @@ class State:
         taken away. The slopes are held.
         """
         at = [*range(len(new.rows)), *(k for k, row in enumerate(replaced) if row is not None)]
-        earlier = [self._evidence_at(row).negated() for row in replaced if row is not None]
-        evidence = new.evidence
-        for each in earlier:
-            evidence = evidence.stack(each)
+        gone = np.array([row for row in replaced if row is not None], dtype=np.intp)
+        evidence = new.evidence.stack(self.evidence.take(gone).negated())
         point = self.minimum.point if self.point is None else self.point
         z = new.logits(point)[at]
         small = Problem(GramRows(np.empty((0, 0))), np.zeros_like(z), z, evidence)
@@ -239,20 +236,12 @@ class State:
         for part, inverse in zip(small.separate(), self.minimum.inverses, strict=True):
             lifted = inverse(new.rows.gather(np.eye(len(new.rows))))
             gram = new.rows.times(lifted)[np.ix_(at, at)]
-            metric = part.over(GramRows(gram))
+            metric = replace(part, rows=GramRows(gram))
             steps = newton(metric, metric.start, lambda _: np.copy)
             rows = slice(start, start + z.shape[1] // len(self.minimum.inverses))
             moved[rows, :-1] += steps.point[:, :-1] @ lifted[at]
             start = rows.stop
         return moved
-
-    def _evidence_at(self, row: int) -> Evidence:
-        """Return the evidence of one row."""
-        for problem in (self.problem, *self.added):
-            if row < len(problem.rows):
-                return problem.evidence.take(np.array([row]))
-            row -= len(problem.rows)
-        raise IndexError("no such row")
 
     @property
     def count(self) -> int:
@@ -264,17 +253,6 @@ class State:
         """Return the interpolation from the recalibrated model to the full fit, without logits."""
         point = self.minimum.lifted if self.point is None else self.point
         return self.gaussian.model(self.plain).towards(self.gaussian.model(point), mixing)
-
-
-def _stacked(problem: Problem[Any], new: Problem[JointRows]) -> Problem[Any]:
-    """Return J of these examples and of others."""
-    rows = new.rows.written() if isinstance(problem.rows, DenseRows) else new.rows
-    return Problem(
-        problem.rows.stack(rows),
-        np.vstack([problem.slope_column, new.slope_column]),
-        np.vstack([problem.offset, new.offset]),
-        problem.evidence.stack(new.evidence),
-    )
 
 
 def default_scales(blocks: Sequence[Block]) -> tuple[Scales, ...]:

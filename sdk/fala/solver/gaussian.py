@@ -15,7 +15,7 @@ import numpy as np
 from fala.base.products import Floats
 from fala.model.links import PerTag
 from fala.model.scales import Scales
-from fala.solver.design import CentredRows, DenseRows, JointRows
+from fala.solver.design import CentredRows, DenseRows, JointRows, Products
 from fala.solver.minimum import Minimum, minimize
 from fala.solver.newton import Evidence, Problem
 from fala.solver.training import Block, TrainingSet
@@ -106,10 +106,8 @@ class Gaussian:
     bias: Floats
     level: Floats
 
-    def problem(
-        self, training: TrainingSet, vendor: Floats, evidence: Evidence
-    ) -> Problem[JointRows]:
-        """Return the objective J of some examples, given the vendor's logits of them."""
+    def rows(self, training: TrainingSet) -> JointRows:
+        """Return the rows of some examples, in which the prior is the identity."""
         parts = tuple(
             CentredRows(block.inputs, centre, root)
             if isinstance(block.inputs, SparseRows)
@@ -117,15 +115,14 @@ class Gaussian:
             for block, centre, root in zip(training.blocks, self.centres, self.roots, strict=True)
         )
         roots = tuple(float(np.sqrt(scale)) for scale in self.scales)
-        return Problem(
-            JointRows(parts, roots, self.deviation), self._slope_column(vendor), vendor, evidence
-        )
+        return JointRows(parts, roots, self.deviation)
 
-    def _slope_column(self, vendor: Floats) -> Floats:
-        return np.asarray(self.slope * (vendor - self.level))
+    def problem(self, rows: Products, vendor: Floats, evidence: Evidence) -> Problem:
+        """Return the objective J over rows of some examples, given the vendor's logits of them."""
+        return Problem(rows, np.asarray(self.slope * (vendor - self.level)), vendor, evidence)
 
     def model(self, point: Floats) -> Candidate:
-        """Return the model at a point of J, (C, p + 1), or of ``calibration``, (C, 2)."""
+        """Return the model at a point of J, (C, p + 1), or of ``calibrate``, (C, 2)."""
         slope = self.slope * point[:, -1]
         weights = [(1 + slope)[:, None] * weight for weight in self.weights]
         bias = self.bias + slope * (self.bias - self.level) + self.deviation * point[:, -2]
@@ -138,11 +135,6 @@ class Gaussian:
                 weight += omega
                 bias -= omega @ centre
         return Candidate(tuple(weights), bias)
-
-    def calibration(self, vendor: Floats, evidence: Evidence) -> Problem[DenseRows]:
-        """Return the objective J over a bias and a slope alone."""
-        rows = DenseRows(np.full((len(vendor), 1), self.deviation))
-        return Problem(rows, self._slope_column(vendor), vendor, evidence)
 
 
 def gaussian_around(training: TrainingSet, vendor: Floats, scales: Scales) -> Gaussian:
@@ -177,7 +169,8 @@ def calibrate(
         The point, shape (C, 2), and the minimum, which is over the bias alone if the slope is held
         at its least.
     """
-    problem = prior.calibration(vendor, evidence)
+    rows = DenseRows(np.full((len(vendor), 1), prior.deviation))
+    problem = prior.problem(rows, vendor, evidence)
     free = minimize(problem, start)
     point = free.point
     clipped = 1 + prior.slope * point[:, 1] < LEAST_SLOPE
@@ -185,7 +178,7 @@ def calibrate(
         return point, free
     least = np.where(clipped, (LEAST_SLOPE - 1) / prior.slope, 0.0)
     column = problem.slope_column
-    held = Problem(problem.rows, np.where(clipped, 0.0, column), vendor + column * least, evidence)
+    held = Problem(rows, np.where(clipped, 0.0, column), vendor + column * least, evidence)
     minimum = minimize(held)
     bias, eta = minimum.point.T
     return np.column_stack([bias, np.where(clipped, least, eta)]), minimum

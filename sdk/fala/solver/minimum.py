@@ -1,10 +1,10 @@
 """The minimum of J (``fala.solver.newton``) over columns, over examples, or over blocks of columns.
 
-``shortest`` minimizes over the columns (primal) if there are no n-grams among them and no more
-columns than examples. Otherwise it minimizes over the examples (dual), by their Gram matrix, if
-there are at most ``LARGEST`` of them, and else over blocks of columns. Up to ``SINGLE`` examples,
-and beyond ``LARGEST``, Newton's steps are preconditioned by a Cholesky factor with one curvature
-W_i per example for all logits:
+J is minimized over the columns (primal) if there are no n-grams among them and no more columns than
+examples. Otherwise it is minimized over the examples (dual), by their Gram matrix, if there are at
+most ``LARGEST`` of them, and else over blocks of columns. Up to ``SINGLE`` examples, and beyond
+``LARGEST``, Newton's steps are preconditioned by a Cholesky factor with one curvature W_i per
+example for all logits:
 
     R'WR + 1 over the columns,    1 + W^1/2 K W^1/2 over the examples
 
@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -75,7 +74,7 @@ class Minimum:
     """
 
     rows: DenseRows | GramRows | JointRows
-    parts: tuple[tuple[Problem[Any], Steps], ...]
+    parts: tuple[tuple[Problem, Steps], ...]
     metric: Sequence[Solve] = ()
 
     @property
@@ -137,17 +136,16 @@ def _costs(rows: DenseRows | CentredRows | JointRows | GramRows) -> tuple[int, i
     return int(rows.matrix.size), len(rows) * int(rows.matrix.size)
 
 
-def shortest(problem: Problem[JointRows]) -> Problem[Any]:
-    """Return J over the columns or the examples, whichever are fewer, or over blocks of columns."""
-    rows = problem.rows
+def shortest(rows: JointRows) -> DenseRows | GramRows | JointRows:
+    """Return rows over the columns or the examples, whichever are fewer, or over blocks."""
     written = rows.written() if rows.size <= len(rows) else None
     if written is not None:
-        return problem.over(written)
-    return problem if len(rows) > LARGEST else problem.over(GramRows(rows.gram(), rows))
+        return written
+    return rows if len(rows) > LARGEST else GramRows(rows.gram(), rows)
 
 
 def minimize(
-    problem: Problem[Any], start: Floats | None = None, metric: Sequence[Solve] = ()
+    problem: Problem, start: Floats | None = None, metric: Sequence[Solve] = ()
 ) -> Minimum:
     """Minimize J, for each tag by itself.
 
@@ -175,9 +173,7 @@ def minimize(
     return Minimum(problem.rows, tuple(zip(parts, steps, strict=True)), metric)
 
 
-def _preconditioner(
-    problem: Problem[Any], inverse: Solve | None = None
-) -> Callable[[Floats], Solve]:
+def _preconditioner(problem: Problem, inverse: Solve | None = None) -> Callable[[Floats], Solve]:
     if SINGLE < len(problem.rows) <= LARGEST:
         return lambda _: np.copy
 
@@ -190,7 +186,7 @@ def _preconditioner(
     return precondition
 
 
-def apart(problem: Problem[Any], weights: Floats, inverse: Solve) -> Solve:
+def apart(problem: Problem, weights: Floats, inverse: Solve) -> Solve:
     """Return an approximation of J's inverse Hessian, with the slopes separate from the rows.
 
     If there are several logits and no old logits, all gradients sum to 0 over the logits, which is
@@ -205,7 +201,7 @@ def apart(problem: Problem[Any], weights: Floats, inverse: Solve) -> Solve:
     return solve
 
 
-def _left_out(problem: Problem[Any], steps: Steps) -> Floats:
+def _left_out(problem: Problem, steps: Steps) -> Floats:
     """Return the leave-one-out logits, by one step from the minimum, or by fits to few rows.
 
     One step is exact for squares. For several logits it takes one curvature per example instead of

@@ -17,14 +17,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fala.base.products import Floats
 from fala.model.links import LABELS, Link
-from fala.solver.design import GramRows, Products
+from fala.solver.design import GramRows
 from fala.solver.factors import Solve
 
 #: Newton's method ends where the next step would move the logits by this share.
@@ -141,31 +141,23 @@ class Evidence:
         return self.curvature(self.mean(z))
 
 
-R = TypeVar("R", bound=Products, covariant=True)
-NewRows = TypeVar("NewRows", bound=Products)
-
-
 @dataclass(frozen=True, eq=False)
-class Problem(Generic[R]):
+class Problem:
     """The objective J.
 
     Attributes:
-        rows: The rows R, of p columns, which are the same for all logits.
+        rows: The rows R, of p columns, which are the same for all logits; see ``Products``.
         slope_column: A further column of each logit, shape (n, C).
         offset: The logits at the point 0, shape (n, C).
         evidence: The evidence of the data terms.
     """
 
-    rows: R
+    rows: Any
     slope_column: Floats
     offset: Floats
     evidence: Evidence
 
-    def over(self, rows: NewRows) -> Problem[NewRows]:
-        """Return the objective with the same rows in another form."""
-        return Problem(rows, self.slope_column, self.offset, self.evidence)
-
-    def separate(self) -> list[Problem[R]]:
+    def separate(self) -> list[Problem]:
         """Return the objective of every tag, or the whole of it if labels exclude one another."""
         evidence = self.evidence
         if evidence.link.kind != "tags":
@@ -190,7 +182,7 @@ class Problem(Generic[R]):
 
     def move(self, point: Floats) -> Floats:
         """Return the logits z of a point without the offset, shape (n, C)."""
-        return self.rows.times(point[:, :-1]) + self.slope_column * point[:, -1]
+        return np.asarray(self.rows.times(point[:, :-1]) + self.slope_column * point[:, -1])
 
     def gather(self, gradient: Floats) -> Floats:
         """Return the gradient by the point, given the gradient (n, C) by the logits."""
@@ -216,7 +208,7 @@ class Steps:
 
 
 def newton(
-    problem: Problem[Products],
+    problem: Problem,
     point: Floats,
     precondition: Callable[[Floats], Solve],
     *,
@@ -274,7 +266,7 @@ def newton(
 
 
 def _conjugate(
-    problem: Problem[Products], gradient: Floats, mean: Floats, solve: Solve, least: float
+    problem: Problem, gradient: Floats, mean: Floats, solve: Solve, least: float
 ) -> tuple[Floats, Floats, int, float]:
     """Solve with J's Hessian at the link's mean by preconditioned conjugate gradients.
 
