@@ -9,9 +9,9 @@ from bundles import texts
 from fala.base.errors import DataError, FalaError
 from fala.base.examples import Match
 from fala.model.losses import cross_entropy
-from fala_export.fit import heads as vendor
 from fala_export.fit import streamed_rows
 from fala_export.fit.heads import fit_head
+from fala_export.fit.plain import PlainProblem
 from fala_export.people import draw as samples
 from fala_export.rows import door
 from fala_export.rows.user_rows import Row
@@ -34,15 +34,15 @@ class Silent:
 
 def chosen_penalty(monkeypatch):
     """The penalty that fit_head chose last."""
-    fits = []
-    original = vendor._fit
+    chosen = []
+    original = PlainProblem.chosen_penalty
 
-    def fit(*arguments, **options):
-        fits.append(original(*arguments, **options))
-        return fits[-1]
+    def choose(problem):
+        chosen.append(original(problem))
+        return chosen[-1]
 
-    monkeypatch.setattr(vendor, "_fit", fit)
-    return lambda: fits[-1][2]
+    monkeypatch.setattr(PlainProblem, "chosen_penalty", choose)
+    return lambda: chosen[-1][0]
 
 
 @pytest.mark.parametrize("names", [None, ("1", "0"), ("2", "0", "1")])
