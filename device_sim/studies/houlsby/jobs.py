@@ -20,7 +20,6 @@ from fala.model.labels import HeadLabel
 from fala_export import TrainingSettings
 from fala_export.recipe.adapters import AdapterMethod, TaskRelease
 from fala_export.recipe.record import TrainingRecord
-from fala_export.recipe.training import RunSettings
 from fala_export.rows.user_rows import Row
 from fala_sim.data.output import save
 from fala_sim.engine.shelf import local_path
@@ -228,8 +227,10 @@ def _trained(
             model=str(local_path(task.transformer)),
             task=task.data,
             out=bundle,
-            # The paper's head has no lexical features.
-            run=RunSettings(data=task.rows, work=work, resume=True, lexical=False),
+            data=task.rows,
+            work=work,
+            resume=True,
+            lexical=False,  # The paper's head has no lexical features.
             method=method if isinstance(method, AdapterMethod) else AdapterMethod(),
             training=TrainingSettings(learning_rate=float(rate) if rate else None, seed=key.seed),
         )

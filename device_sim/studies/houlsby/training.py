@@ -86,7 +86,7 @@ def train_method(settings: TaskRelease, method: TrainedMethod) -> dict[str, Any]
     Returns:
         The bundle's summary, with the training's details.
     """
-    rows, division = own_splits(settings.run.data)
+    rows, division = own_splits(settings.data)
     base = open_base(settings)
     if isinstance(method, AdapterMethod):
         task = train_task(base, rows, division, settings)

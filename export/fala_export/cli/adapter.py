@@ -28,8 +28,8 @@ def adapter(settings: TaskRelease) -> Summary:
         from fala_export.training.adapters.release import write_task
         from fala_export.training.adapters.task import open_base, train_task
 
-    columns = Columns(skip_bad_rows=settings.run.skip_bad_rows)
-    rows = load_public_rows(settings.run.data, columns)
+    columns = Columns(skip_bad_rows=settings.skip_bad_rows)
+    rows = load_public_rows(settings.data, columns)
     division = divide(rows, settings.training.seed, validation=True)
     if settings.best == "accuracy" and rows.task == MATCHING:
         raise click.UsageError(

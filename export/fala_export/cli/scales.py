@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from fala import Bundle
 from fala_export.cli.command import Summary, command
 from fala_export.recipe.options import File, FileOrFolder
-from fala_export.recipe.settings import ScalesSettings
 from fala_export.rows.columns import Columns
 
 
@@ -19,13 +18,15 @@ class ScalesCommand:
         release: Bundle with a head.
         data: Rows in the format of fala-replace --data; the public rows that name a user are read.
         out: Bundle to write (default: the bundle of --release is replaced).
+        trained_on: The --data file of the backbone's training, if it is another file; its documents
+            are left out.
     """
 
     release: File
     data: FileOrFolder
     columns: Columns
     out: File | None = None
-    learned: ScalesSettings
+    trained_on: File | None = None
 
 
 @command(ScalesCommand)
@@ -48,10 +49,10 @@ def scales(settings: ScalesCommand) -> Summary:
     release = settings.release
     rows = load_public_rows(settings.data, settings.columns, Bundle.open(release).manifest.link)
     trained_on = None
-    if settings.learned.trained_on is not None:
+    if settings.trained_on is not None:
         # The digest shows whether these are the rows of the training, which may have skipped bad
         # rows.
-        trained_on = load_public_rows(settings.learned.trained_on, Columns(skip_bad_rows=True))
+        trained_on = load_public_rows(settings.trained_on, Columns(skip_bad_rows=True))
     return write_admitted(
         settings.out or release, lambda out: write_scales(release, rows, out, trained_on)
     )

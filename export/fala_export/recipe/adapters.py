@@ -7,13 +7,8 @@ from typing import Annotated, Any
 
 import click
 
-from fala_export.recipe.options import Cosine, File, Number
-from fala_export.recipe.training import (
-    Best,
-    LoopSettings,
-    RunSettings,
-    TrainingSettings,
-)
+from fala_export.recipe.options import Cosine, File, FileOrFolder, FolderPath, Number
+from fala_export.recipe.training import Best, LoopSettings, TrainingSettings, WithLexical
 
 #: Default settings of a task's training. All epochs run, because the learning rate falls to zero in
 #: the last; the best epoch is used (the paper, section 3.1).
@@ -48,6 +43,11 @@ class TaskRelease:
         revision: Branch, tag or commit of a model on the hub.
         task: The task's name, for the manifest.
         out: Bundle to write.
+        data: Rows in the format of fala-replace --data; the public rows are read.
+        work: Folder for the checkpoints and the trained model.
+        resume: Continue from the last complete checkpoint in --work.
+        skip_bad_rows: Leave out rows that cannot be read, and print their number and lines.
+        lexical: Whether the head also has lexical features; they take about 130 kB for two labels.
         best: The metric of the validation rows that chooses the best epoch (default: accuracy, as
             in the paper; for matching, which has no accuracy, loss).
         min_cosine: Mean cosine between the model's and the base's embeddings below which the model
@@ -59,7 +59,11 @@ class TaskRelease:
     revision: str | None = None
     task: str
     out: File
-    run: RunSettings
+    data: FileOrFolder
+    work: FolderPath
+    resume: bool = False
+    skip_bad_rows: bool = False
+    lexical: WithLexical = True
     method: AdapterMethod
     training: TrainingSettings
     best: Best | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from codecs import BOM_UTF8
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,7 +28,6 @@ from fala_export.recipe.settings import (
     HubName,
     ModelSource,
     PublishSettings,
-    ScalesSettings,
     SignSettings,
     VectorOptions,
 )
@@ -38,7 +37,6 @@ from fala_export.rows.columns import Columns
 _MOST_BYTES = 1 << 18  # The largest recipe; a typical one has 2 kB.
 _LONGEST_PRODUCT = 64
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_EXPORT = Only("precision", "min_cosine", "max_length", "adapters")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +53,7 @@ class BackboneTable:
 
     model: ModelSource
     pooling: AnyPooling | None = None
-    export: Annotated[ExportOptions, _EXPORT]
+    export: Annotated[ExportOptions, Only("precision", "min_cosine", "max_length", "adapters")]
 
     def resolve(self, folder: Path) -> BackboneTable:
         """Return the table with the path of a local model or bundle resolved from a folder.
@@ -75,12 +73,6 @@ class BackboneTable:
             return None
         return path if path.is_file() and path.suffix != ".onnx" else None
 
-    def to_details(self) -> dict[str, Any]:
-        """Return the table's keys and values, for a manifest."""
-        export = asdict(self.export)
-        options = {key: export[key] for key in _EXPORT}
-        return {**asdict(self.model), "pooling": self.pooling, **options}
-
 
 @dataclass(frozen=True, kw_only=True)
 class VectorsTable:
@@ -99,12 +91,6 @@ class VectorsTable:
         vocab = self.vectors.vocab
         vectors = replace(self.vectors, vocab=None if vocab is None else folder / vocab)
         return VectorsTable(source=str(folder / self.source), vectors=vectors)
-
-    def to_details(self) -> dict[str, Any]:
-        """Return the table's keys and values, for a manifest."""
-        vocab = self.vectors.vocab
-        vectors = {**asdict(self.vectors), "vocab": None if vocab is None else str(vocab)}
-        return {"source": self.source, **vectors}
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
@@ -149,9 +135,9 @@ class Recipe:
         lexical: Whether the head has lexical features.
         details: The recipe in the manifest's details, with ``product``, and ``version`` if the file
             has one.
-        bridge: Earlier releases that devices have; None if the file has no such table, as for the
-            next tables.
-        scales: Settings for choosing scales (prior variances).
+        bridge: Earlier releases that devices have; None if the file has no such table, as for
+            ``check`` and the next tables.
+        scales: Whether scales (prior variances) are chosen.
         check: Settings of the check on held-out annotators.
         sign: The key that signs the release.
         publish: The repository to publish in.
@@ -168,7 +154,7 @@ class Recipe:
     lexical: bool
     details: Mapping[str, Any]
     bridge: BridgeSettings | None
-    scales: ScalesSettings | None
+    scales: bool
     check: CheckSettings | None
     sign: SignSettings | None
     publish: PublishSettings | None
@@ -226,10 +212,8 @@ def read_recipe(path: Path, *, lexical: bool | None = None) -> Recipe:
 def _recipe_of(file: _File, path: Path) -> Recipe:
     folder = path.parent
 
-    def table(
-        settings: type[T], values: Mapping[str, Any] | None, title: str, only: Only | None = None
-    ) -> T | None:
-        return None if values is None else Options(settings, only).read(values, title, folder)
+    def table(settings: type[T], values: Mapping[str, Any] | None, title: str) -> T | None:
+        return None if values is None else Options(settings).read(values, title, folder)
 
     source: BackboneTable | VectorsTable
     if file.backbone is not None and file.word_vectors is None:
@@ -238,16 +222,17 @@ def _recipe_of(file: _File, path: Path) -> Recipe:
         source = Options(VectorsTable).read(file.word_vectors, "word-vectors")
     else:
         raise ExportError("a recipe needs either [backbone] or [word-vectors]")
+    if file.scales:
+        raise ExportError(f"[scales] has no key {min(file.scales)}, because it has no keys")
     product = product_of(file.name) if file.product is None else file.product
     if not PRODUCT.fullmatch(product):
         raise ExportError(f"product: expected a name of a-z, 0-9, - and _, not {product!r:.70}")
     numbering = {"product": product, "version": file.version}
     numbering = {key: value for key, value in numbering.items() if value is not None}
-    is_backbone = isinstance(source, BackboneTable)
     details = {
         "name": file.name,
-        "backbone": source.to_details() if is_backbone else None,
-        "word-vectors": None if is_backbone else source.to_details(),
+        "backbone": file.backbone,
+        "word-vectors": file.word_vectors,
         "data": file.data,
         "training": file.training,
         "lexical": file.lexical,
@@ -268,7 +253,7 @@ def _recipe_of(file: _File, path: Path) -> Recipe:
         lexical=file.lexical,
         details={"recipe": details, **numbering},
         bridge=table(BridgeSettings, file.bridge, "bridge"),
-        scales=table(ScalesSettings, file.scales, "scales", Only()),
+        scales=file.scales is not None,
         check=table(CheckSettings, file.check, "check"),
         sign=table(SignSettings, file.sign, "sign"),
         publish=table(PublishSettings, file.publish, "publish"),
@@ -279,7 +264,7 @@ def _check(recipe: Recipe) -> None:
     table = recipe.source
     check_release_name(recipe.name)
     for title in ("training", "bridge", "scales", "check", "publish"):
-        if getattr(recipe, title) is not None and recipe.data is None:
+        if getattr(recipe, title) and recipe.data is None:
             raise ExportError(f'[{title}] needs data: add data = "...", a file of rows')
     if recipe.bridge is not None and not recipe.bridge.from_:
         raise ExportError("[bridge] must name at least one bundle in from")

@@ -119,18 +119,6 @@ class VectorOptions:
 
 
 @dataclass(frozen=True)
-class ScalesSettings:
-    """The public annotators on whom scales (prior variances) are chosen.
-
-    Attributes:
-        trained_on: The --data file of the backbone's training, if it is another file; its documents
-            are left out.
-    """
-
-    trained_on: File | None = None
-
-
-@dataclass(frozen=True)
 class Passphrase:
     """The passphrase of private keys.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from fala import DataError
 from fala.base.examples import MATCHING
-from fala_export.recipe.options import Count, FileOrFolder, FolderPath, Positive, Seed, Share
+from fala_export.recipe.options import Count, Positive, Seed, Share
 
 if TYPE_CHECKING:
     from fala.model.links import Link
@@ -132,22 +132,3 @@ class LabelSettings:
                 "labels must be ratings or tags, not both; use either --rating or --tags"
             )
         return rating_of(*self.rating)
-
-
-@dataclass(frozen=True)
-class RunSettings:
-    """The input and the work folder of a training.
-
-    Attributes:
-        data: Rows in the format of fala-replace --data; the public rows are read.
-        work: Folder for the checkpoints and the trained model.
-        resume: Continue from the last complete checkpoint in --work.
-        skip_bad_rows: Leave out rows that cannot be read, and print their number and lines.
-        lexical: Whether the head also has lexical features; they take about 130 kB for two labels.
-    """
-
-    data: FileOrFolder
-    work: FolderPath
-    resume: bool = False
-    skip_bad_rows: bool = False
-    lexical: WithLexical = True

@@ -188,7 +188,7 @@ class Pipeline:
                 bridge = partial(self._bridge, earlier, seed)
                 name, inputs = f"bridge from {old.manifest.title}", [old.backbone_digest, seed]
                 steps.add(name, "bridges", inputs, bridge)
-        if recipe.scales is not None:
+        if recipe.scales:
             steps.add("scales", "", [], self._scales)
             if not steps[-1].is_done():
                 check_annotators(self.rows)

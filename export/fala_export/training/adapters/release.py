@@ -80,7 +80,7 @@ def finish_task(
     settings: TaskRelease,
 ) -> tuple[Head, dict[str, Any]]:
     """Fit the head to a device's embeddings, and return it with the training's details."""
-    lexical = settings.run.lexical
+    lexical = settings.lexical
     fitted = rows_of_head(division.training) if lexical else []
     embeddings = embed_rows(backbone, [*fitted, *division.held_out, *division.validation])
     head = task.module.head(division.validation, embeddings)

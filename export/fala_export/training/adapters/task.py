@@ -189,8 +189,7 @@ def train_task(
             ``Training.run``.
     """
     check_exclusive(rows, "training adapters")
-    encoder, run = base.encoder, settings.run
-    schedule = settings.training
+    encoder, schedule = base.encoder, settings.training
     if part is None:
         method = settings.method
         adapters = partial(prepare_adapters, method=method, seed=schedule.seed)
@@ -205,7 +204,7 @@ def train_task(
         "divided_by": division.by,
         "method": dict(part.recipe),
     }
-    training = Training(loop, run.work, schedule.seed, recipe, run.resume)
+    training = Training(loop, settings.work, schedule.seed, recipe, settings.resume)
     module, start, history = train_from_start(training, learner, division, rows)
     inputs: dict[str, Vectors] = {}
     if sites:
