@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from fala.base.examples import document_of
 from fala.base.products import Floats
 from fala.model.heads import Head, Vectors
-from fala.model.labels import HeadLabel
-from fala.model.links import LABELS, ranks
+from fala.model.links import Link, ranks
+from fala.model.losses import label_probabilities
 from fala_export.people.interval import (
     RowPositions,
     defined,
@@ -48,6 +48,31 @@ def scores(
         "f1": mean_f1(truth, decided, f1_of or ([1] if binary else None)),
         "accuracy": float(np.mean(truth == decided)),
     }
+
+
+def logit_scores(
+    link: Link, truth: Floats, z: Floats, f1_of: Sequence[int] | None = None
+) -> dict[str, float | None]:
+    """Score logits against labels.
+
+    Args:
+        link: The kind of labels.
+        truth: The true labels as class shares, tags or numbers, shape (n, C).
+        z: The logits, shape (n, C).
+        f1_of: The labels whose F1 is averaged, as for ``scores``.
+
+    Returns:
+        The figures of ``scores``; for tags, their means over the tags; or those of a rating.
+    """
+    if link.kind == "rating":
+        return dict(link.scores(truth, z))
+    if link.kind == "tags":
+        pairs = zip(truth.T, z.T, strict=True)
+        return averaged(
+            scores(tag.astype(np.int64), label_probabilities(logit[:, None]))
+            for tag, logit in pairs
+        )
+    return scores(link.classes(truth), link.values(z), f1_of)
 
 
 def mean_auc(truth: NDArray[np.int64], probabilities: NDArray[np.float64]) -> float | None:
@@ -145,37 +170,8 @@ def measure_logits(head: Head, rows: Sequence[Row], logits: Vectors | Floats) ->
         ``rows`` and ``documents``, or of ``users``, and ``margin``: half of each figure's 95 %
         interval over documents, or over users.
     """
-    link, z = head.link, logits.astype(np.float64)
-    if link == LABELS:
-        return measure_probabilities(head.labels, rows, link.values(z))
-    truth = head.label_shares([row.label for row in rows])
-
-    def score(positions: RowPositions) -> Mapping[str, float | None]:
-        y, logits = truth[positions], z[positions]
-        if link.kind == "rating":
-            return link.scores(y, logits)
-        shares = link.values(logits)
-        return averaged(
-            scores(tag.astype(np.int64), np.column_stack([1 - share, share]))
-            for tag, share in zip(y.T, shares.T, strict=True)
-        )
-
-    return _measure(rows, score)
-
-
-def measure_probabilities(
-    labels: Sequence[HeadLabel], rows: Sequence[Row], probabilities: NDArray[np.float64]
-) -> dict[str, Any]:
-    """Score probabilities as ``measure`` does.
-
-    Args:
-        labels: The labels, in order.
-        rows: Labelled rows, n of them.
-        probabilities: Shape (n, number of labels).
-    """
-    column = {str(label): number for number, label in enumerate(labels)}
-    truth = np.array([column[str(row.label)] for row in rows], dtype=np.int64)
-    return _measure(rows, lambda positions: scores(truth[positions], probabilities[positions]))
+    truth, z = head.label_shares([row.label for row in rows]), logits.astype(np.float64)
+    return _measure(rows, lambda some: logit_scores(head.link, truth[some], z[some]))
 
 
 def _measure(

@@ -10,20 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fala import Budget, Bundle, Device, Report
 from fala.base.files import temporary_folder
-from fala.base.products import Floats
 from fala.model.heads import Head, Vectors
 from fala.model.labels import HeadLabel, Label, equal_labels, natural_positive
 from fala.model.links import LABELS
-from fala.model.losses import label_probabilities
-from fala_export.people.score import averaged, error_rate, scores
+from fala_export.people.score import error_rate, logit_scores
 from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import shown_labels
 
@@ -95,7 +93,7 @@ def run_user(
         new: The new release.
         budget: The budget of the replacement.
         positive: The label whose F1 is computed; if None, the conventional positive label is used,
-            see ``Truth``.
+            see ``score_decisions``.
 
     Returns:
         The figures that ``fala-replace --json`` prints for one user.
@@ -106,7 +104,7 @@ def run_user(
     new_inputs = new.head.inputs(examples, new.embeddings), new.head.ngrams(examples)
     if positive is None and rows.link == LABELS:
         positive = natural_positive(rows.labels)
-    truth = Truth(new.head, test.row_labels, positive)
+    scored = partial(score_decisions, new.head, test.row_labels, positive)
     figures: dict[str, dict[str, float | None] | None] = dict.fromkeys(MODELS)
     with (
         temporary_folder() as folder,
@@ -114,17 +112,17 @@ def run_user(
     ):
         device.learn(train.examples.tolist(), train.row_labels)
         before = device.model.logits(*old_inputs)
-        figures["old_personal"] = truth.scores(before)
+        figures["old_personal"] = scored(before)
         if new.bridged or new.head.lexical is not None:
             first = device.replace(new.release, Budget(0))
             if first.instant is not None:  # Word vectors encode all texts before any forward pass.
-                figures["instant"] = truth.scores(device.model.logits(*new_inputs), before)
+                figures["instant"] = scored(device.model.logits(*new_inputs), before)
             more = Budget(budget.passes(new.bridged), budget.seconds)
             reports = [first, device.refine(more)]
         else:
             reports = [device.replace(new.release, budget)]
-        figures["fala"] = truth.scores(device.model.logits(*new_inputs), before)
-    figures["new_global"] = truth.scores(new.head.vendor_model().logits(*new_inputs), before)
+        figures["fala"] = scored(device.model.logits(*new_inputs), before)
+    figures["new_global"] = scored(new.head.vendor_model().logits(*new_inputs), before)
     costs = _costs(reports)
     public = set(rows.public.examples)
     overlap = sum(example in public for example in train.examples)
@@ -132,67 +130,46 @@ def run_user(
     return {"user": user, **_by_figure(figures), **counts, **costs}
 
 
-@dataclass(frozen=True)
-class Truth:
-    """The true labels with which models are scored.
+def score_decisions(
+    head: Head,
+    labels: Sequence[Label],
+    positive: HeadLabel | None,
+    logits: Vectors,
+    before: Vectors | None = None,
+) -> dict[str, float | None]:
+    """Score a model's decisions, which are those of ``Device.predict``, and its probabilities.
 
-    Attributes:
-        head: A head with these labels.
+    Args:
+        head: A head with the labels.
         labels: The true labels, n of them.
         positive: The label whose F1 is computed. If None, macro-F1 (the mean over the labels) is
             computed for labels that exclude one another.
+        logits: A model's logits (n, C).
+        before: The old personal model's logits (n, C), from which decisions may flip.
+
+    Returns:
+        For labels that exclude one another: ``error_rate``, in percent; and, with ``before``,
+        ``negative_flips`` and ``positive_flips``, the percentage of decisions that were right
+        before and are wrong now, and the reverse. For such labels and for tags (means over the
+        tags): ``cross_entropy``, ``auc``, ``f1`` or ``macro_f1``, and ``accuracy``. For a rating:
+        ``rmse`` and ``rank_correlation``.
     """
-
-    head: Head
-    labels: Sequence[Label]
-    positive: HeadLabel | None = None
-
-    def scores(self, logits: Vectors, before: Vectors | None = None) -> dict[str, float | None]:
-        """Score a model's decisions, which are those of ``Device.predict``, and its probabilities.
-
-        Args:
-            logits: A model's logits (n, C).
-            before: The old personal model's logits (n, C), from which decisions may flip.
-
-        Returns:
-            For labels that exclude one another: ``error_rate``, in percent; and, with ``before``,
-            ``negative_flips`` and ``positive_flips``, the percentage of decisions that were right
-            before and are wrong now, and the reverse. For such labels and for tags (means over the
-            tags): ``cross_entropy``, ``auc``, ``f1`` or ``macro_f1``, and ``accuracy``. For a
-            rating: ``rmse`` and ``rank_correlation``.
-        """
-        link, z = self.head.link, logits.astype(np.float64)
-        shares = self.head.label_shares(self.labels)
-        if link.kind == "rating":
-            return {"rmse": None, "rank_correlation": None, **link.scores(shares, z)}
-        if link.kind == "tags":
-            figures = averaged(map(_logit_scores, shares.T, z.T))
-        else:
-            truth = link.classes(shares)
-            figures = self._scores_of_labels(truth, link.values(z))
-            figures |= {"negative_flips": None, "positive_flips": None}
-            if before is not None:
-                now, then = (link.classes(model) == truth for model in (logits, before))
-                figures["negative_flips"] = 100 * float((then & ~now).mean())
-                figures["positive_flips"] = 100 * float((now & ~then).mean())
-        return {**figures, "cross_entropy": float(link.losses(shares, z).mean())}
-
-    def _scores_of_labels(
-        self, truth: NDArray[np.int64], probabilities: Floats
-    ) -> dict[str, float | None]:
-        """Score labels that exclude one another."""
-        names = self.head.names
-        chosen = range(len(names)) if self.positive is None else [names.index(str(self.positive))]
-        figures = scores(truth, probabilities, chosen)
+    link, z, truth = head.link, logits.astype(np.float64), head.label_shares(labels)
+    if link.kind == "rating":
+        return {"rmse": None, "rank_correlation": None, **logit_scores(link, truth, z)}
+    chosen = range(len(head.names)) if positive is None else [head.names.index(str(positive))]
+    figures = logit_scores(link, truth, z, chosen)
+    figures["cross_entropy"] = float(link.losses(truth, z).mean())
+    if link.kind == "labels":
         figures["error_rate"] = error_rate(figures["accuracy"])
-        if self.positive is None:
+        if positive is None:
             figures["macro_f1"] = figures.pop("f1")
-        return figures
-
-
-def _logit_scores(share: Floats, z: Floats) -> dict[str, float | None]:
-    """Score one logit per row (n,) against labels 0 and 1, (n,)."""
-    return scores(share.astype(np.int64), label_probabilities(z[:, None]))
+        figures |= {"negative_flips": None, "positive_flips": None}
+        if before is not None:
+            now, then = (link.classes(model) == link.classes(truth) for model in (logits, before))
+            figures["negative_flips"] = 100 * float((then & ~now).mean())
+            figures["positive_flips"] = 100 * float((now & ~then).mean())
+    return figures
 
 
 def mean(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
