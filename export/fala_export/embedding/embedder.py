@@ -172,6 +172,17 @@ class Embedder:
         self._add(table, backbone, texts, label)
         return Embeddings(table, texts)
 
+    def count_pending(self, dimension: int, digest: str, texts: Collection[str]) -> int:
+        """Return how many of some distinct texts a backbone has not encoded yet.
+
+        Args:
+            dimension: Length of the backbone's embeddings.
+            digest: Digest of everything that the embeddings depend on; see ``embed``.
+            texts: The texts.
+        """
+        table = self._table(dimension, digest)
+        return sum(int(_found(table, text_keys(block))[1].sum()) for block in _blocks(texts))
+
     def _table(self, dimension: int, digest: str) -> VectorFile:
         if self._folder is None:
             table = VectorFile(Path(tempfile.mkdtemp(prefix="fala-embeddings-")), dimension)

@@ -10,7 +10,7 @@ from fala.base.examples import unique_texts
 from fala_export.base.files import MEGABYTE, megabytes
 from fala_export.recipe.file import BackboneTable, Recipe
 from fala_export.release.check import MOST_DEVICES
-from fala_export.release.pipeline import Pipeline, is_in
+from fala_export.release.pipeline import Pipeline
 
 
 def plan(recipe: Recipe, out: Path, work: Path) -> dict[str, Any]:
@@ -35,9 +35,10 @@ def plan(recipe: Recipe, out: Path, work: Path) -> dict[str, Any]:
     if recipe.sign is not None:
         steps["sign"] = "to do"  # Signing runs each time.
     if recipe.publish is not None:
-        is_published = pipeline.steps[-1].is_done() and is_in(
-            recipe.publish, pipeline.steps[-1].bundle
-        )
+        from fala_export.updates.publishing import published_before
+
+        release, repository = pipeline.steps[-1], recipe.publish.repository
+        is_published = release.is_done() and published_before(repository, release.bundle)
         steps["publish"] = "done" if is_published else "to do"
     backbone = pipeline.steps[0]
     summary: dict[str, Any] = {"recipe": recipe.name, "steps": steps, "megabytes": {}}
@@ -59,16 +60,17 @@ def plan(recipe: Recipe, out: Path, work: Path) -> dict[str, Any]:
 
 def _texts_to_embed(pipeline: Pipeline, exported: Path) -> dict[str, int]:
     """Return the number of texts that each backbone has not embedded yet."""
-    texts, pending, recipe = pipeline.texts, pipeline.embedder.pending, pipeline.recipe
-    numbers = {"the release": len(texts)}
-    if pipeline.steps[0].is_done():
-        bundle = Bundle.open(exported)
-        texts_left = pending(bundle.manifest.dimension, bundle.backbone_digest, texts)
-        numbers["the release"] = len(texts_left)
+    texts, recipe = pipeline.texts, pipeline.recipe
+
+    def left(bundle: Bundle) -> int:
+        dimension, digest = bundle.manifest.dimension, bundle.backbone_digest
+        return pipeline.embedder.count_pending(dimension, digest, texts)
+
+    is_exported = pipeline.steps[0].is_done()
+    numbers = {"the release": left(Bundle.open(exported)) if is_exported else len(texts)}
     for earlier in recipe.bridge.from_ if recipe.bridge is not None else ():
         old = Bundle.open(earlier)
-        texts_left = pending(old.manifest.dimension, old.backbone_digest, texts)
-        numbers[old.manifest.title] = len(texts_left)
+        numbers[old.manifest.title] = left(old)
     if (
         recipe.check is not None
         and not next(s for s in pipeline.steps if s.part == "check").is_done()
