@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, TypeAlias, TypeVar, cast, get_args, overload
 
 import numpy as np
@@ -169,7 +170,12 @@ class Rows(Sequence[Row]):
     @cached_property
     def users(self) -> Mapping[str, Rows]:
         """The simulated users' rows by user, in order of first appearance."""
-        return _ByUser(self.where((self.splits != split_number("public")) & (self.user_codes >= 0)))
+        people = self.where((self.splits != split_number("public")) & (self.user_codes >= 0))
+        numbers = by_appearance(people.user_codes)
+        ordered = people.take(np.argsort(numbers, kind="stable"))
+        ends = np.cumsum([0, *np.bincount(numbers)]).tolist()
+        parts = (ordered[start:end] for start, end in pairwise(ends))
+        return {str(part.names[part.user_codes[0]]): part for part in parts}
 
     @cached_property
     def digest(self) -> str:
@@ -335,32 +341,6 @@ class Rows(Sequence[Row]):
 
 # Attributes with one value for each row.
 _COLUMNS = ("examples", "user_codes", "label_codes", "splits", "lines", "documents")
-
-
-class _ByUser(Mapping[str, Rows]):
-    """Rows by user, in order of first appearance.
-
-    Args:
-        rows: Rows that all name a user.
-    """
-
-    def __init__(self, rows: Rows) -> None:
-        users = by_appearance(rows.user_codes)
-        self._rows = rows.take(np.argsort(users, kind="stable"))
-        self._ends = np.cumsum([0, *np.bincount(users)])
-        first = np.sort(np.unique(users, return_index=True)[1])
-        names = rows.take(first).user_names
-        self._positions = {str(name): position for position, name in enumerate(names)}
-
-    def __getitem__(self, user: str) -> Rows:
-        position = self._positions[user]
-        return self._rows[self._ends[position] : self._ends[position + 1]]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._positions)
-
-    def __len__(self) -> int:
-        return len(self._positions)
 
 
 def split_number(split: Split) -> int:
