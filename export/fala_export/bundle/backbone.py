@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +65,6 @@ class Export:
     backbone: OnnxEncoder | StaticEmbeddings
     exported: Mapping[str, Vectors]
     reference: Mapping[str, Vectors]
-
-    @property
-    def megabytes(self) -> float:
-        """The size of the files that a device needs, in megabytes."""
-        return round(sum(map(len, self.files.values())) / MEGABYTE, 2)
 
 
 def check_disk(encoder: Encoder, options: ExportOptions, *folders: Path) -> None:
@@ -142,10 +138,10 @@ def convert(
         )
     with progress("embedding texts with the model", len(texts)) as bar:
         reference = (whole or encoder).encode(texts, max_length, step=bar.update)
-    graph = _Graph(encoder, options, float_model, max_length)
+    stored_in = partial(_stored_graph, encoder, options, float_model, max_length)
     cosines = {}
     for precision in precisions:
-        files, backbone = (graph if table is None else table).stored(precision)
+        files, backbone = (stored_in if table is None else table.stored)(precision)
         exported = embed(backbone, texts, f"embedding texts in {precision}")
         cosines[precision] = compare_embeddings(exported, reference)["mean_cosine"]
         if cosines[precision] >= options.min_cosine:
@@ -167,34 +163,29 @@ def convert(
     )
 
 
-@dataclass(frozen=True)
-class _Graph:
-    """A graph that a device runs, in any precision; see ``StaticTable``."""
-
-    encoder: Encoder
-    options: ExportOptions
-    float_model: ModelProto
-    max_length: int
-
-    def stored(self, precision: str) -> tuple[dict[str, bytes], OnnxEncoder]:
-        """Return the files of a bundle by name, and the backbone that they define."""
-        encoder, tokenizer = self.encoder, self.encoder.tokenizer
-        sequences = token_sequences(tokenizer, self.max_length)
-        graph = quantize(self.float_model, precision, sequences)
-        if self.options.adapters:
-            graph = add_adapter_inputs(graph)
-        model = graph.SerializeToString(deterministic=True)
-        backbone = OnnxEncoder(model, tokenizer, max_length=self.max_length, pad_id=encoder.pad_id)
-        return {ONNX_MODEL: model, TOKENIZER: tokenizer}, backbone
+def _stored_graph(
+    encoder: Encoder,
+    options: ExportOptions,
+    float_model: ModelProto,
+    max_length: int,
+    precision: str,
+) -> tuple[dict[str, bytes], OnnxEncoder]:
+    """Return the files of a graph's bundle by name, and the backbone that they define."""
+    tokenizer = encoder.tokenizer
+    graph = quantize(float_model, precision, token_sequences(tokenizer, max_length))
+    if options.adapters:
+        graph = add_adapter_inputs(graph)
+    model = graph.SerializeToString(deterministic=True)
+    backbone = OnnxEncoder(model, tokenizer, max_length=max_length, pad_id=encoder.pad_id)
+    return {ONNX_MODEL: model, TOKENIZER: tokenizer}, backbone
 
 
-def pack(export: Export, out: Path, details: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def pack(export: Export, out: Path) -> dict[str, Any]:
     """Write an export as a bundle without a head.
 
     Args:
         export: An export from ``convert``.
         out: The bundle to write; not changed if anything fails.
-        details: Further details for the manifest.
 
     Returns:
         A summary of what was written: name, kind, dimension, precision, size in megabytes, parity
@@ -237,7 +228,6 @@ def pack(export: Export, out: Path, details: Mapping[str, Any] | None = None) ->
             "versions": versions("torch", "transformers", "onnx", "onnxruntime"),
             **(_graph_details(export) if is_graph else {}),
             **options.details,
-            **(details or {}),
         },
     )
     with writing(out):
