@@ -28,7 +28,7 @@ from fala_export.embedding import Embedder, open_earlier
 from fala_export.people.division import checked_public_rows
 from fala_export.recipe.file import BackboneTable, Recipe, VectorsTable
 from fala_export.recipe.record import EVERY_ROW
-from fala_export.recipe.settings import CheckSettings, HubName, PublishSettings
+from fala_export.recipe.settings import CheckSettings, HubName
 from fala_export.recipe.training import TrainingSettings
 from fala_export.release.bridging import build_bridge
 from fala_export.release.check import check_gain_limits, play_devices
@@ -146,8 +146,6 @@ class Pipeline:
         if table.bundle is not None:
             return open_earlier(table.bundle)
         pooling, training = table.pooling, self.recipe.training
-        if training is None and pooling == "attention":
-            raise ExportError('pooling = "attention" is learned, so it needs [training]')
         if pooling is None and training is not None and self.rows.task == MATCHING:
             pooling = "own"
         seed = 0 if training is None else training.seed
@@ -418,10 +416,3 @@ def _deliveries(
             republish=republish,
         )  # fmt: skip
     return deliveries
-
-
-def is_in(publish: PublishSettings, release: Path) -> bool:
-    """Return whether a recipe's repository already has a release, newest or earlier."""
-    from fala_export.updates.publishing import published_before
-
-    return published_before(publish.repository, release) is not None
