@@ -18,7 +18,7 @@ from fala.model.links import Link
 from fala.updates import DEFAULT_PRODUCT
 from fala_export.base.checks import check_release_name
 from fala_export.base.errors import ExportError
-from fala_export.recipe.options import Only, Options, T
+from fala_export.recipe.options import File, Only, Options, T
 from fala_export.recipe.refusals import refusal, refused_key
 from fala_export.recipe.settings import (
     AnyPooling,
@@ -83,14 +83,8 @@ class VectorsTable:
         vectors: Which vectors to keep, and their precision.
     """
 
-    source: str
+    source: File
     vectors: VectorOptions
-
-    def resolve(self, folder: Path) -> VectorsTable:
-        """Return the table with its paths resolved from a folder."""
-        vocab = self.vectors.vocab
-        vectors = replace(self.vectors, vocab=None if vocab is None else folder / vocab)
-        return VectorsTable(source=str(folder / self.source), vectors=vectors)
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
@@ -217,9 +211,9 @@ def _recipe_of(file: _File, path: Path) -> Recipe:
 
     source: BackboneTable | VectorsTable
     if file.backbone is not None and file.word_vectors is None:
-        source = Options(BackboneTable).read(file.backbone, "backbone")
+        source = Options(BackboneTable).read(file.backbone, "backbone").resolve(folder)
     elif file.word_vectors is not None and file.backbone is None:
-        source = Options(VectorsTable).read(file.word_vectors, "word-vectors")
+        source = Options(VectorsTable).read(file.word_vectors, "word-vectors", folder)
     else:
         raise ExportError("a recipe needs either [backbone] or [word-vectors]")
     if file.scales:
@@ -245,7 +239,7 @@ def _recipe_of(file: _File, path: Path) -> Recipe:
         file=path,
         name=file.name,
         product=product,
-        source=source.resolve(folder),
+        source=source,
         data=None if file.data is None else folder / file.data,
         columns=Options(Columns).read(file.columns or {}, "columns"),
         link=LabelSettings(file.rating, file.tags).link,

@@ -216,7 +216,7 @@ class Pipeline:
         table, data = self.recipe.source, self.recipe.data
         files: list[Path | None] = [data]
         if isinstance(table, VectorsTable):
-            files += [Path(table.source), table.vectors.vocab]
+            files += [table.source, table.vectors.vocab]
         elif not isinstance(table.model.source, HubName):
             model = Path(table.model.source)
             files.append(model if model.exists() else None)
@@ -300,9 +300,9 @@ class Pipeline:
         return source
 
     def _export_vectors(self, table: VectorsTable, out: Path) -> dict[str, Any]:
-        recipe, source = self.recipe, Path(table.source)
+        recipe = self.recipe
         return export_word_vectors(
-            source, out, table.vectors, name=recipe.name, details=recipe.details
+            table.source, out, table.vectors, name=recipe.name, details=recipe.details
         )
 
     def _bridge(self, earlier: Path, seed: int, before: Path, out: Path) -> Mapping[str, Any]:
