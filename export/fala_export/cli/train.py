@@ -21,7 +21,6 @@ from fala_export.recipe.options import File, FileOrFolder, FolderPath, Only
 from fala_export.recipe.settings import AnyPooling, ExportOptions, ModelSource
 from fala_export.recipe.training import LabelSettings, TrainingSettings, WithLexical
 from fala_export.rows.columns import Columns
-from fala_export.rows.table import Rows
 
 if TYPE_CHECKING:
     from fala_export.models.encoder import Encoder

@@ -31,7 +31,7 @@ MOST_STEPS = 30
 
 # A block's r is 10^(k / 2) with one of these k. The grid is coarse, because the minimum is flat.
 _GRID = range(-6, 9)
-_START = {"dense": 0, "words": 0}
+_START = 0
 _ROUNDS = 2
 # The search continues in a direction while the loss falls by this share.
 _BETTER = 1e-4
@@ -162,11 +162,11 @@ class _Search:
     def run(self) -> tuple[list[int], float | None, float | None]:
         """Return the chosen grid points by block, and the losses with and without n-grams."""
         blocks = len(self.problem.kappas)
-        dense: list[int | None] = [_START["dense"]] * (blocks - 1)
+        dense: list[int | None] = [_START] * (blocks - 1)
         if len(self._sets) < 2:
-            return [*(_START["dense"] for _ in dense), _START["words"]], None, None
+            return [_START] * blocks, None, None
         point, without = self._descend([*dense, None], range(blocks - 1))
-        point[-1] = _START["words"]
+        point[-1] = _START
         point, loss = self._descend(point, [blocks - 1, *range(blocks - 1)])
         return [k for k in point if k is not None], loss, without
 
