@@ -1,7 +1,7 @@
 """Draw documents and people, so that a fit costs the same whatever the number of rows.
 
-The draw depends only on the digest of each name (see ``fala_export.rows.table.draw_number``). Drawing
-again from a draw therefore changes nothing, and separate steps draw the same names.
+The draw depends only on the digest of each name (see ``fala_export.rows.table.draw_number``).
+Drawing again from a draw therefore changes nothing, and separate steps draw the same names.
 """
 
 from __future__ import annotations
