@@ -14,17 +14,15 @@ from numpy.typing import NDArray
 
 from fala.backbones import Backbone
 from fala.base.errors import DataError
-from fala.base.examples import Example, document_of
 from fala.base.products import Floats
 from fala.bundle.reading import Bundle
 from fala.cli import progress
 from fala.model.heads import Head, Vectors
-from fala.model.labels import Label
 from fala_export.fit.heads import HeadTrainingSet, fit_plain_head, joint_problem
 from fala_export.fit.joint import MOST_STEPS, fit_joint, refitted
 from fala_export.people.fold import folds_of
 from fala_export.recipe.record import TrainingRecord
-from fala_export.rows.table import Rows, coded
+from fala_export.rows.table import Rows, by_appearance
 
 
 def held_out_logits(
@@ -51,20 +49,19 @@ def held_out_logits(
         DataError: There are fewer than two users or documents, or a head would be fitted to one
             label alone.
     """
-    examples, labels = rows.examples.tolist(), rows.row_labels
-    users = folds_of(rows.user_codes)
-    documents = folds_of(coded(map(document_of, examples))[1])
+    users, documents = folds_of(rows.user_codes), folds_of(by_appearance(rows.documents))
     if not (users.any() and documents.any()):
         raise DataError("leaving users and documents out needs at least two of each")
     held_out = users == documents
     record = TrainingRecord.of(bundle)
     if record.trained:
+        examples = rows.examples.tolist()
         own = head.vendor_model().logits(head.inputs(examples, embeddings), head.ngrams(examples))
         return np.asarray(own, dtype=np.float64), held_out
     parts = [(users != fold) & (documents != fold) for fold in range(users.max() + 1)]
     same = len(record.penalties) == len(head.parts) + 1
     fits = _logits_of_parts(
-        bundle.backbone(), head, examples, labels, embeddings, parts,
+        bundle.backbone(), head, rows, embeddings, parts,
         record.penalties if same else None, "leaving users and documents out",
     )  # fmt: skip
     return np.choose(users[:, None], fits), held_out
@@ -73,8 +70,7 @@ def held_out_logits(
 def logits_of_left_out(
     backbone: Backbone,
     head: Head,
-    examples: Sequence[Example],
-    labels: Sequence[Label],
+    rows: Rows,
     embeddings: Mapping[str, Vectors],
     penalties: Sequence[float] | None,
 ) -> Floats:
@@ -85,29 +81,27 @@ def logits_of_left_out(
     Args:
         backbone: The backbone.
         head: A head fitted to the rows.
-        examples: n examples.
-        labels: The labels of the examples.
-        embeddings: The embeddings of the examples' texts.
+        rows: n labelled rows.
+        embeddings: The embeddings of the rows' texts.
         penalties: The penalties of a head with lexical features; if None, they are chosen again.
 
     Raises:
         DataError: The rows have only one document, or two thirds of them have only one label.
     """
-    folds = folds_of(coded(map(document_of, examples))[1])
+    folds = folds_of(by_appearance(rows.documents))
     if not folds.any():
         raise DataError("leaving documents out needs at least two documents")
     parts = [folds != fold for fold in range(folds.max() + 1)]
     fits = _logits_of_parts(
-        backbone, head, examples, labels, embeddings, parts, penalties, "leaving documents out",
-    )  # fmt: skip
+        backbone, head, rows, embeddings, parts, penalties, "leaving documents out"
+    )
     return np.choose(folds[:, None], fits)
 
 
 def _logits_of_parts(
     backbone: Backbone,
     head: Head,
-    examples: Sequence[Example],
-    labels: Sequence[Label],
+    rows: Rows,
     embeddings: Mapping[str, Vectors],
     parts: Sequence[NDArray[np.bool_]],
     penalties: Sequence[float] | None,
@@ -118,9 +112,8 @@ def _logits_of_parts(
     Args:
         backbone: The backbone.
         head: A head of the same kind.
-        examples: n examples.
-        labels: The labels of the examples.
-        embeddings: The embeddings of the examples' texts.
+        rows: n labelled rows.
+        embeddings: The embeddings of the rows' texts.
         parts: The rows to which each head is fitted, shape (n,).
         penalties: The penalties of a head with lexical features; if None, they are chosen on all
             rows.
@@ -130,38 +123,26 @@ def _logits_of_parts(
         DataError: A head without lexical features would be fitted to one label alone, or the
             penalties belong to another kind of head.
     """
+
+    def training_set(some: Rows) -> HeadTrainingSet:
+        return HeadTrainingSet.of(
+            backbone, some.examples.tolist(), some.row_labels, label_names=head.labels,
+            embeddings=embeddings, link=head.link,
+        )  # fmt: skip
+
     if head.lexical is None:
+        heads = [fit_plain_head(training_set(rows.where(part))) for part in parts]
         return [
-            _logits_of_plain_head(backbone, head, examples, labels, embeddings, part)
-            for part in parts
+            each.vendor_model()
+            .logits(each.inputs(rows.examples.tolist(), embeddings))
+            .astype(np.float64)
+            for each in heads
         ]
     with progress(title, MOST_STEPS) as bar:
-        public = HeadTrainingSet.of(
-            backbone, examples, labels, label_names=head.labels, embeddings=embeddings,
-            link=head.link,
-        )  # fmt: skip
+        public = training_set(rows)
         problem, *_ = joint_problem(public)
         if penalties is None:
             penalties = fit_joint(problem, lambda: bar.update(1)).penalties
-        values = public.values_of(labels)
+        values = public.values_of(rows.row_labels)
         fits = refitted(problem, penalties, [public.evidence_of(values, part) for part in parts])
     return [(public.deviation * logits + public.mean)[public.positions] for logits in fits]
-
-
-def _logits_of_plain_head(
-    backbone: Backbone,
-    head: Head,
-    examples: Sequence[Example],
-    labels: Sequence[Label],
-    embeddings: Mapping[str, Vectors],
-    part: NDArray[np.bool_],
-) -> Floats:
-    """Return all rows' logits by a head without lexical features that is fitted to some of them."""
-    chosen = np.flatnonzero(part).tolist()
-    rows = HeadTrainingSet.of(
-        backbone, [examples[row] for row in chosen], [labels[row] for row in chosen],
-        label_names=head.labels, embeddings=embeddings, link=head.link,
-    )  # fmt: skip
-    fitted = fit_plain_head(rows)
-    logits = fitted.vendor_model().logits(fitted.inputs(examples, embeddings))
-    return np.asarray(logits, dtype=np.float64)

@@ -82,10 +82,9 @@ def _cross_fitted(
     backbone: Backbone, head: Head, words: Mapping[str, Any], rows: Rows, embeddings: Embeddings
 ) -> dict[str, Any]:
     """Return figures of heads fitted without each row's document; empty if rows are too few."""
-    examples, labels = [row.example for row in rows], [row.label for row in rows]
     penalties = TrainingRecord.read(words).penalties or None
     try:
-        logits = logits_of_left_out(backbone, head, examples, labels, embeddings, penalties)
+        logits = logits_of_left_out(backbone, head, rows, embeddings, penalties)
     except DataError:  # The rows have only one document, or a fold has only one label.
         return {}
     return {"frozen": measure_logits(head, rows, logits)}

@@ -47,7 +47,10 @@ def head_logits(head, documents, embeddings):
 def left_out_logits(backbone, documents, labels, penalties):
     """Return the logits of heads with lexical features, each fitted to two thirds of the texts."""
     embeddings, head = embeddings_of(backbone, documents), make_head(words=True)
-    return logits_of_left_out(backbone, head, documents, labels, embeddings, penalties)
+    rows = [
+        Row(None, "public", text, label, 0) for text, label in zip(documents, labels, strict=True)
+    ]
+    return logits_of_left_out(backbone, head, Rows.of(rows), embeddings, penalties)
 
 
 @pytest.fixture
