@@ -125,8 +125,7 @@ class TestCommands:
             assert re.search(message, printed), printed
         assert not (tmp_path / "r").exists()
         assert (
-            repository.load_repository(folder).release("model/release.fala")[1].custom["version"]
-            == 1
+            repository.load_repository(folder).release("model/release.fala").custom["version"] == 1
         )
 
 

@@ -121,11 +121,10 @@ class Keyring:
         except ExportError as error:  # The key may belong to another role, with another passphrase.
             self.unread.append(str(error))
 
-    def add(self, key: Ed25519PrivateKey) -> CryptoSigner:
+    def add(self, key: Ed25519PrivateKey) -> None:
         """Add a key."""
         signer = CryptoSigner(key)
         self.signers[signer.public_key.keyid] = signer
-        return signer
 
     def find(self, ids: Iterable[str]) -> list[CryptoSigner]:
         """Return the available signers among the given key ids."""

@@ -168,7 +168,7 @@ def publish(
         state = repository.load_repository(folder)
         path = release_path(product_name)
         published = state.release(path)
-        last = 0 if published is None else _version(published[1])
+        last = _version(published)
         number = version or manifest.version or last + 1
         if not republish:
             _check_new(folder, bundle, opened, published, number)
@@ -184,10 +184,9 @@ def publish(
             source = scratch / "release.fala"
             manifest = add_version(source, opened, number, product_name)
         target = TargetFile.from_file(path, str(source), ["sha256"])
-        history = {} if published is None else _history(published[1])
         target.unrecognized_fields["custom"] = {
             "product": product_name, "version": number,
-            _HISTORY: {**history, _content(opened): number},
+            _HISTORY: {**_history(published), _content(opened): number},
         }  # fmt: skip
         role = product_name if product_name in state.products else TARGETS
         state.targets[role].signed.targets[path] = target
@@ -207,7 +206,7 @@ def _check_new(
     folder: Path,
     bundle: Path,
     opened: Bundle,
-    published: tuple[str, TargetFile] | None,
+    target: TargetFile | None,
     number: int,
 ) -> None:
     """Check that a release is newer than all other releases of its product.
@@ -215,9 +214,8 @@ def _check_new(
     Raises:
         ExportError: The release is already published, or is older than the newest one.
     """
-    if published is None:
+    if target is None:
         return
-    target = published[1]
     last, product = _version(target), target.path.partition("/")[0]
     remedy = f"--republish publishes it again, as version {last + 1}"
     if (before := _history(target).get(_content(opened))) is not None:
@@ -269,8 +267,7 @@ def check_publishing(
     if not is_begun(folder):
         return
     name, state = product or DEFAULT_PRODUCT, repository.load_repository(folder)
-    published = state.release(release_path(name))
-    last = 0 if published is None else _version(published[1])
+    last = _version(state.release(release_path(name)))
     if version is not None and version < last and not republish:
         raise _not_newer(f"this recipe's version {version}", name, last)
     # Only the state in memory is signed.
@@ -327,11 +324,10 @@ def published_before(folder: Path, bundle: Path) -> dict[str, Any] | None:
         return None
     opened = Bundle.open(bundle)
     product = opened.manifest.product or DEFAULT_PRODUCT
-    published = repository.load_repository(folder).release(release_path(product))
-    before = None if published is None else _history(published[1]).get(_content(opened))
-    if published is None or before is None:
+    target = repository.load_repository(folder).release(release_path(product))
+    before, newest = _history(target).get(_content(opened)), _version(target)
+    if before is None:
         return None
-    newest = _version(published[1])
     return {"repository": str(folder), "product": product, "version": before, "newest": newest}
 
 
@@ -345,9 +341,9 @@ def _content(bundle: Bundle) -> str:
     return replace(bundle.manifest, details=details).digest
 
 
-def _history(target: TargetFile) -> Mapping[str, int]:
+def _history(target: TargetFile | None) -> Mapping[str, int]:
     """Return the version of every release of a product, by its content; see ``publish``."""
-    custom = target.custom
+    custom = None if target is None else target.custom
     history = custom.get(_HISTORY) if isinstance(custom, dict) else None
     return history if isinstance(history, dict) else {}
 
@@ -522,9 +518,9 @@ def _due(state: RepositoryState, keys: Keyring, now: datetime) -> list[str]:
     return due
 
 
-def _version(target: TargetFile) -> int:
-    """Return the version of a published release; 0 for a target without one."""
-    custom = target.custom
+def _version(target: TargetFile | None) -> int:
+    """Return the version of a published release; 0 if nothing is published, or has no version."""
+    custom = None if target is None else target.custom
     version = custom.get("version") if isinstance(custom, dict) else None
     return version if isinstance(version, int) else 0
 

@@ -34,19 +34,9 @@ def sign_file(bundle: Path, key: Path, passphrase: bytes | None = None) -> dict[
     opened = Bundle.open(bundle)
     public = private.public_key().public_bytes_raw()
     signature = private.sign(message_of(packed_manifest(bundle)))
-    write_file(file, _signature_file(public, signature))
+    content = {"format": FORMAT, "key": public.hex(), "signature": signature.hex()}
+    write_file(file, json.dumps(content, indent=2).encode() + b"\n")
     return {
         "bundle": str(bundle), "signature": str(file), "key": public.hex(),
         "product": opened.manifest.product, "version": opened.manifest.version,
     }  # fmt: skip
-
-
-def _signature_file(public_key: bytes, signature: bytes) -> bytes:
-    """Return the content of a signature's file.
-
-    Args:
-        public_key: The public half of the signing key, 32 bytes.
-        signature: The signature of ``message_of``, 64 bytes.
-    """
-    content = {"format": FORMAT, "key": public_key.hex(), "signature": signature.hex()}
-    return json.dumps(content, indent=2).encode() + b"\n"

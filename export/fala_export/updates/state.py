@@ -82,12 +82,10 @@ class RepositoryState:
         )
         return bool(result.verified)
 
-    def release(self, path: str) -> tuple[str, TargetFile] | None:
-        """Return the role that lists a target, and the target; None if no role does."""
-        for role, metadata in self.targets.items():
-            if path in metadata.signed.targets:
-                return role, metadata.signed.targets[path]
-        return None
+    def release(self, path: str) -> TargetFile | None:
+        """Return the target of a path; None if no role lists it."""
+        listed = (metadata.signed.targets.get(path) for metadata in self.targets.values())
+        return next((target for target in listed if target is not None), None)
 
 
 def new_state(periods: dict[str, int]) -> RepositoryState:
@@ -191,14 +189,10 @@ def sign_state(
         signed.expires = now + timedelta(days=period_of(metadata))
         metadata.signatures.clear()
         if role == SNAPSHOT:
-            signed.meta = {
-                f"{name}.json": _meta(targets, written.get(name), signed.meta.get(f"{name}.json"))
-                for name, targets in state.targets.items()
-            }
-        if role == TIMESTAMP:
-            signed.snapshot_meta = _meta(
-                state.snapshot, written.get(SNAPSHOT), signed.snapshot_meta
-            )
+            for name in written:
+                signed.meta[f"{name}.json"] = _meta(state[name], written[name])
+        if role == TIMESTAMP and SNAPSHOT in written:
+            signed.snapshot_meta = _meta(state.snapshot, written[SNAPSHOT])
         ids = list(state.delegate(role).keyids)
         if before is not None and role in TOP_ROLES:
             ids += [key_id for key_id in before.delegate(role).keyids if key_id not in ids]
@@ -209,11 +203,7 @@ def sign_state(
     return written
 
 
-def _meta(metadata: Metadata[Any], data: bytes | None, old: MetaFile | None) -> MetaFile:
-    if data is None:
-        if old is None:
-            raise ExportError("the metadata have no entry in the snapshot")
-        return old
+def _meta(metadata: Metadata[Any], data: bytes) -> MetaFile:
     return MetaFile.from_data(metadata.signed.version, data, ["sha256"])
 
 
