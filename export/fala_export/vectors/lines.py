@@ -4,32 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from fala.model.heads import Vectors
 
 
-@dataclass(frozen=True)
-class Header:
-    """The first line of a file of word2vec or fastText.
+def find_header(line: bytes) -> tuple[int, int] | None:
+    """Parse the first line of a file of word2vec or fastText.
 
-    Attributes:
-        words: Number of words.
-        dimension: Length of a vector.
+    Returns:
+        The number of words and the length of a vector; None for a word and its vector.
     """
-
-    words: int
-    dimension: int
-
-
-def find_header(line: bytes) -> Header | None:
-    """Parse a first line as a header; return None if it is a word and its vector."""
     fields = line.split()
     if len(fields) != 2 or not all(field.isdigit() and len(field) < 16 for field in fields):
         return None
-    return Header(int(fields[0]), int(fields[1]))
+    return int(fields[0]), int(fields[1])
 
 
 def find_dimension(lines: Sequence[bytes]) -> int:

@@ -13,7 +13,7 @@ from fala_export.base.checks import check_release_name
 from fala_export.base.errors import ExportError
 from fala_export.recipe.settings import VectorOptions
 from fala_export.vectors.files import open_lines
-from fala_export.vectors.lines import Header, find_dimension, find_header, parse_lines
+from fala_export.vectors.lines import find_dimension, find_header, parse_lines
 from fala_export.vectors.table import VectorTable, write_table
 
 #: Published files have a handful of bad lines in a million. A file with one in a hundred was
@@ -75,12 +75,12 @@ def read_vectors(
     with open_lines(path) as lines:
         probe = list(islice(lines, _PROBE))
         header = _first_line(path, probe)
-        dimension = header.dimension if header else find_dimension(probe)
+        promised, dimension = header or (0, find_dimension(probe))
         table = VectorTable(max(dimension, 1), precision)
         numbered = enumerate(chain(probe, lines), start=1)
         if header:
             next(numbered)
-        selected = _select(numbered, vocabulary, header, damage)
+        selected = _select(numbered, vocabulary, promised, damage)
         limits = [top, None if vocabulary is None else len(vocabulary)]
         limit = min((limit for limit in limits if limit is not None), default=None)
         _fill(table, selected, vocabulary, limit, damage)
@@ -137,7 +137,7 @@ def export_word_vectors(
     return {**summary, "damaged_lines": damage.lines, "damage": str(damage)}
 
 
-def _first_line(path: Path, probe: list[bytes]) -> Header | None:
+def _first_line(path: Path, probe: list[bytes]) -> tuple[int, int] | None:
     """Check that the file is text, and find its header."""
     if not probe:
         return None
@@ -159,17 +159,20 @@ def _first_line(path: Path, probe: list[bytes]) -> Header | None:
 def _select(
     numbered: Iterator[tuple[int, bytes]],
     vocabulary: Collection[str] | None,
-    header: Header | None,
+    promised: int,
     damage: Damage,
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines whose words may be in the vocabulary, with their numbers."""
+    """Yield the lines whose words may be in the vocabulary, with their numbers.
+
+    Words that the header promised and the file lacks are noted as damage.
+    """
     starts = None if vocabulary is None else {word.encode().split(b" ")[0] for word in vocabulary}
     number = 1
     for number, line in numbered:
         if starts is None or line.partition(b" ")[0] in starts:
             yield number, line
-    if header and number - 1 < header.words:
-        absent = header.words - (number - 1)
+    absent = promised - (number - 1)
+    if absent > 0:
         damage.note(
             number + 1, f"the file ends {counted(absent, 'word')} before its header says", absent
         )
