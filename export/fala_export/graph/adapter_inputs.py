@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto
 
 from fala_export.base.errors import ExportError
@@ -52,7 +53,25 @@ def add_adapter_inputs(model: ModelProto) -> ModelProto:
         ExportError: The graph has no place for adapters.
     """
     edit = GraphEdit(model)
-    return _Builder(edit, _Structure(edit).sites()).build()
+    sites = _Structure(edit).sites()
+    totals = {site.total.output[0]: site for site in sites}
+    norms = {site.norm.output[0]: site for site in sites}
+    biases = [
+        _add_zeros(edit, f"{site.inputs}.down.bias", (f"{site.inputs}.size",)) for site in sites
+    ]
+    # Whether a run feeds any adapter is computed once for all layers, because computing it by layer
+    # costs a few percent of a small model's pass.
+    size = edit.add("Size", [edit.add("Concat", biases, axis=0)])
+    has_adapter = edit.add("Greater", [size, edit.constant(np.int64(0))])
+    for node in edit.source:
+        name = node.output[0]
+        if site := totals.get(name):
+            _add_sum(edit, site, has_adapter)
+            continue
+        if site := norms.get(name):
+            _open_norm(edit, site)
+        edit.keep(node)
+    return edit.finish()
 
 
 @dataclass(frozen=True)
@@ -187,86 +206,54 @@ class _Structure:
         return False
 
 
-class _Builder:
-    """A builder of a graph with the nodes of adapters.
-
-    Args:
-        edit: The graph.
-        sites: The sub-layers that get adapters.
-    """
-
-    def __init__(self, edit: GraphEdit, sites: list[_Site]) -> None:
-        self._edit = edit
-        self._totals = {site.total.output[0]: site for site in sites}
-        self._norms = {site.norm.output[0]: site for site in sites}
-
-    def build(self) -> ModelProto:
-        """Put all nodes back, and return the new model."""
-        edit = self._edit
-        biases = [
-            self._zeros(f"{site.inputs}.down.bias", (f"{site.inputs}.size",))
-            for site in self._totals.values()
-        ]
-        # Whether a run feeds any adapter is computed once for all layers, because computing it by
-        # layer costs a few percent of a small model's pass.
-        size = edit.add("Size", [edit.add("Concat", biases, axis=0)])
-        has_adapter = edit.add("Greater", [size, edit.constant(np.int64(0))])
-        for node in edit.source:
-            name = node.output[0]
-            if site := self._totals.get(name):
-                self._sum(site, has_adapter)
-                continue
-            if site := self._norms.get(name):
-                self._norm(site)
-            edit.keep(node)
-        return edit.finish()
-
-    def _sum(self, site: _Site, has_adapter: str) -> None:
-        """Add the sum at a sub-layer's end, with and without an adapter."""
-        edit, name, size = self._edit, site.inputs, f"{site.inputs}.size"
-        width = len(self._array(site.norm.input[1]))
-        down_weight, up_weight, up_bias = (
-            self._zeros(f"{name}.{part}", shape)
-            for part, shape in (
-                ("down.weight", (width, size)), ("up.weight", (size, width)), ("up.bias", (width,)),
-            )
-        )  # fmt: skip
-        addends = list(site.total.input)
-        index = max(index for index, addend in enumerate(addends) if addend == site.dense)
-
-        def adapted() -> str:
-            down = edit.add(
-                "Add", [edit.add("MatMul", [site.dense, down_weight]), f"{name}.down.bias"]
-            )
-            # This is the silu function.
-            hidden = edit.add("Mul", [down, edit.add("Sigmoid", [down])])
-            up = edit.add("Add", [edit.add("MatMul", [hidden, up_weight]), up_bias])
-            changed = edit.add("Add", [site.dense, up])
-            return edit.add_copy(site.total, [*addends[:index], changed, *addends[index + 1 :]])
-
-        edit.choose(
-            has_adapter,
-            site.total.output[0],
-            then=adapted,
-            otherwise=lambda: edit.add_copy(site.total, addends),
+def _add_sum(edit: GraphEdit, site: _Site, has_adapter: str) -> None:
+    """Add the sum at a sub-layer's end, with and without an adapter."""
+    name, size = site.inputs, f"{site.inputs}.size"
+    width = len(_norm_weights(edit, site.norm.input[1]))
+    down_weight, up_weight, up_bias = (
+        _add_zeros(edit, f"{name}.{part}", shape)
+        for part, shape in (
+            ("down.weight", (width, size)), ("up.weight", (size, width)), ("up.bias", (width,)),
         )
+    )  # fmt: skip
+    addends = list(site.total.input)
+    index = max(index for index, addend in enumerate(addends) if addend == site.dense)
 
-    def _zeros(self, name: str, shape: Sequence[int | str]) -> str:
-        """Add an input whose default is 0, and empty along free axes."""
-        default = np.zeros([0 if isinstance(length, str) else length for length in shape], _FLOAT)
-        return self._edit.optional(name, default, shape)
+    def adapted() -> str:
+        down = edit.add("Add", [edit.add("MatMul", [site.dense, down_weight]), f"{name}.down.bias"])
+        # This is the silu function.
+        hidden = edit.add("Mul", [down, edit.add("Sigmoid", [down])])
+        up = edit.add("Add", [edit.add("MatMul", [hidden, up_weight]), up_bias])
+        changed = edit.add("Add", [site.dense, up])
+        return edit.add_copy(site.total, [*addends[:index], changed, *addends[index + 1 :]])
 
-    def _norm(self, site: _Site) -> None:
-        for index, part in ((1, "weight"), (2, "bias")):
-            name = f"{site.inputs}.norm.{part}"
-            # Layers may share their norm, but each layer has its own inputs.
-            site.norm.input[index] = self._edit.optional(name, self._array(site.norm.input[index]))
+    edit.choose(
+        has_adapter,
+        site.total.output[0],
+        then=adapted,
+        otherwise=lambda: edit.add_copy(site.total, addends),
+    )
 
-    def _array(self, name: str) -> np.ndarray:
-        array = self._edit.array(name)
-        if array is None or array.dtype != _FLOAT:
-            raise ExportError(
-                "no place for adapters was found, because a LayerNormalization's weights are "
-                "not constant"
-            )
-        return array
+
+def _open_norm(edit: GraphEdit, site: _Site) -> None:
+    """Make a normalization's weights inputs, with the graph's own as defaults."""
+    for index, part in ((1, "weight"), (2, "bias")):
+        # Layers may share their norm, but each layer has its own inputs.
+        weights = _norm_weights(edit, site.norm.input[index])
+        site.norm.input[index] = edit.optional(f"{site.inputs}.norm.{part}", weights)
+
+
+def _add_zeros(edit: GraphEdit, name: str, shape: Sequence[int | str]) -> str:
+    """Add an input whose default is 0, and empty along free axes."""
+    default = np.zeros([0 if isinstance(length, str) else length for length in shape], _FLOAT)
+    return edit.optional(name, default, shape)
+
+
+def _norm_weights(edit: GraphEdit, name: str) -> NDArray[np.float32]:
+    array = edit.array(name)
+    if array is None or array.dtype != _FLOAT:
+        raise ExportError(
+            "no place for adapters was found, because a LayerNormalization's weights are not "
+            "constant"
+        )
+    return array

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ class GraphEdit:
     """A graph's nodes, which are removed in order and put back unchanged or replaced.
 
     Put every node of ``source`` back with ``keep``, or replace it with ``add``; ``finish`` then
-    returns the new graph. Unused constants are left out.
+    returns the new graph. Unused nodes and constants are left out.
 
     Args:
         model: An ONNX model with its constants inside; it is not changed.
@@ -30,7 +31,7 @@ class GraphEdit:
         graph = model.graph
         self._tensors = {tensor.name: tensor for tensor in graph.initializer}
         self._graph_inputs, self._graph_outputs = list(graph.input), list(graph.output)
-        nodes = [_copy(node) for node in graph.node]
+        nodes = [deepcopy(node) for node in graph.node]
         self.source: list[NodeProto] = _without_aliases(nodes, set(self._tensors))
         self._nodes: list[NodeProto] = []
         # A graph that was edited before already has such names.
@@ -117,7 +118,7 @@ class GraphEdit:
 
     def add_copy(self, node: NodeProto, inputs: list[str]) -> str:
         """Add a copy of a node with one output, with other inputs, and return the output's name."""
-        copy = _copy(node)
+        copy = deepcopy(node)
         copy.input[:], copy.output[:] = inputs, [self._new_name()]
         self._nodes.append(copy)
         return copy.output[0]
@@ -154,11 +155,15 @@ class GraphEdit:
 
         Nodes' names and the shapes of inner values take up 5 % of a small encoder's file.
         """
-        used_names = {name for node in self._nodes for name in _inputs(node)}
-        used_names |= {value.name for value in self._graph_outputs}
+        used_names = {value.name for value in self._graph_outputs}
+        nodes: list[NodeProto] = []
+        for node in reversed(self._nodes):
+            if not used_names.isdisjoint(node.output):
+                used_names.update(_inputs(node))
+                nodes.append(node)
         model: ModelProto = helper.make_model(
             helper.make_graph(
-                self._nodes,
+                nodes[::-1],
                 self._model.graph.name,
                 self._graph_inputs,
                 self._graph_outputs,
@@ -185,12 +190,6 @@ class GraphEdit:
                 return name
 
 
-def _copy(node: NodeProto) -> NodeProto:
-    copy = type(node)()
-    copy.CopyFrom(node)
-    return copy
-
-
 def _rename(nodes: Iterable[NodeProto], new_name: Callable[[str], str]) -> None:
     """Rename the values of nodes, including outer values that inner graphs use."""
     for node in nodes:
@@ -198,7 +197,7 @@ def _rename(nodes: Iterable[NodeProto], new_name: Callable[[str], str]) -> None:
             for position, name in enumerate(names):
                 if name:  # An empty name is an optional input that is omitted.
                     names[position] = new_name(name)
-        for graph in _graphs(node):
+        for graph in inner_graphs(node):
             for value in [*graph.input, *graph.output, *graph.initializer]:
                 value.name = new_name(value.name)
             _rename(graph.node, new_name)
@@ -210,7 +209,7 @@ def _clear(graph: GraphProto) -> None:
         node.ClearField("name")
         node.ClearField("doc_string")
         del node.metadata_props[:]
-        for inner in _graphs(node):
+        for inner in inner_graphs(node):
             _clear(inner)
 
 
@@ -236,7 +235,7 @@ def _without_aliases(nodes: list[NodeProto], constants: set[str]) -> list[NodePr
     return rest
 
 
-def _graphs(node: NodeProto) -> list[GraphProto]:
+def inner_graphs(node: NodeProto) -> list[GraphProto]:
     """Return the inner graphs of a node."""
     return [
         graph
@@ -249,5 +248,5 @@ def _inputs(node: NodeProto) -> list[str]:
     """Return the inputs of a node, including those of its inner graphs."""
     return [
         *node.input,
-        *(name for graph in _graphs(node) for inner in graph.node for name in _inputs(inner)),
+        *(name for graph in inner_graphs(node) for inner in graph.node for name in _inputs(inner)),
     ]

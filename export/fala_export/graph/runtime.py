@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,14 +42,12 @@ def session(
     import onnxruntime
 
     if not isinstance(model, bytes) and outputs:
-        copy = onnx.ModelProto()
-        copy.CopyFrom(model)
-        del copy.graph.output[:]
-        copy.graph.output.extend(
+        model = deepcopy(model)
+        del model.graph.output[:]
+        model.graph.output.extend(
             onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
             for name in outputs
         )
-        model = copy
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # A failure is also raised.
     options.intra_op_num_threads = threads

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import onnx
 import torch
 from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, compose, helper
@@ -73,7 +72,7 @@ class ExportedGraph:
         opset = next(entry.version for entry in self.proto.opset_import if not entry.domain)
         whole = _inputs(self.proto, self.first_position)
         given = {f"{value.name}.given": value.name for value in self.proto.graph.input}
-        whole = _joined(whole, _without_unused(self.proto, self.output), given, "file.")
+        whole = _joined(whole, self.proto, given, "file.")
         embedding = f"file.{self.output}"
         if not self.end.empty:
             states = torch.ones((2, 8, self.end.width) if self.end.pooler else (2, self.end.width))
@@ -154,21 +153,6 @@ def run_graph(
     return dict(zip(names, values, strict=True))
 
 
-def _without_unused(model: ModelProto, output: str) -> ModelProto:
-    """Return a graph with one of its outputs, without nodes that the output does not depend on."""
-    copy = ModelProto()
-    copy.CopyFrom(model)
-    needed, kept = {output}, []
-    for node in reversed(model.graph.node):
-        if not needed.isdisjoint(node.output):
-            kept.append(node)
-            needed.update(name for part in _with_inner(node) for name in part.input)
-    del copy.graph.node[:], copy.graph.output[:]
-    copy.graph.node.extend(reversed(kept))
-    copy.graph.output.extend(value for value in model.graph.output if value.name == output)
-    return copy
-
-
 def _joined(
     first: ModelProto, second: ModelProto, wires: Mapping[str, str], prefix: str
 ) -> ModelProto:
@@ -190,12 +174,3 @@ def _joined(
         opset_imports=[*operators.values()],
     )
     return joined
-
-
-def _with_inner(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
-    """Yield a node and the nodes of its inner graphs."""
-    yield node
-    for attribute in node.attribute:
-        for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-            for inner in graph.node:
-                yield from _with_inner(inner)

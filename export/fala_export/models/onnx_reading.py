@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from math import prod
 from pathlib import Path, PureWindowsPath
 
@@ -22,6 +23,7 @@ from onnx.external_data_helper import uses_external_data
 
 from fala_export.base.errors import ExportError
 from fala_export.base.quiet import first_line
+from fala_export.graph.edit import inner_graphs
 from fala_export.graph.quantization.weights import HALF, stored_precision
 from fala_export.models.folder import LFS_POINTER
 from fala_export.models.onnx_graph import OPSET, check_weights
@@ -127,7 +129,7 @@ def normal_form(model: ModelProto) -> ModelProto:
     """
     quantized = stored_precision(model) in ("int8", "int4")
     try:
-        result = inliner.inline_local_functions(model) if model.functions else _copy(model)
+        result = inliner.inline_local_functions(model) if model.functions else deepcopy(model)
         if next(entry.version for entry in result.opset_import if not entry.domain) < OPSET:
             result = _converted(result)
     except Exception as error:  # The inliner and the converter raise errors of several kinds.
@@ -167,21 +169,13 @@ def _converted(model: ModelProto) -> ModelProto:
     return result
 
 
-def _copy(model: ModelProto) -> ModelProto:
-    copy = ModelProto()
-    copy.CopyFrom(model)
-    return copy
-
-
 def _inner(holder: GraphProto | onnx.FunctionProto) -> Iterator[GraphProto]:
     """Yield a graph and the graphs inside its nodes."""
     if isinstance(holder, GraphProto):
         yield holder
     for node in holder.node:
-        for attribute in node.attribute:
-            graphs = [attribute.g] if attribute.HasField("g") else attribute.graphs
-            for graph in graphs:
-                yield from _inner(graph)
+        for graph in inner_graphs(node):
+            yield from _inner(graph)
 
 
 def _tensors(graph: GraphProto) -> Iterator[TensorProto]:

@@ -43,34 +43,6 @@ _LARGE_TABLE = 1 << 20  # Size from which a table is worth four bits.
 _NEVER_ZERO = 1e-20  # Size of a token whose values are all 0.
 
 
-@dataclass(frozen=True)
-class _Quantized:
-    """An input in 8 bits.
-
-    Attributes:
-        name: Name of the dequantized value, which onnxruntime removes by fusion.
-        sizes: Name of the factors by which each token is multiplied afterwards; None for no factor.
-    """
-
-    name: str
-    sizes: str | None
-
-
-@dataclass(frozen=True)
-class _Weight:
-    """A weight (K, N) in integers.
-
-    Attributes:
-        integers: Name of the numbers, in int8.
-        scales: Name of the columns' scales, in float32 of shape (N,).
-        zeros: Name of N zeros, in int8.
-    """
-
-    integers: str
-    scales: str
-    zeros: str
-
-
 def use_integers(
     model: ModelProto, sequences: Sequence[Sequence[int]], *, four: bool
 ) -> ModelProto:
@@ -130,8 +102,11 @@ class _Rewriter:
         norms = [node for node in edit.source if node.op_type == "LayerNormalization"]
         self._normalized = {node.output[0] for node in norms}
         self._steady = self._normalized | _attended(edit)
-        self._inputs: dict[str, _Quantized] = {}
-        self._weights: dict[str, _Weight] = {}
+        # The names of inputs in 8 bits, dequantized (which onnxruntime removes by fusion), and of
+        # the factors by which each token is multiplied afterwards, if there are any.
+        self._inputs: dict[str, tuple[str, str | None]] = {}
+        # The names of weights' integers, of their columns' scales and of zeros, both of shape (N,).
+        self._weights: dict[str, list[str]] = {}
         # The factors by the names of inputs and of weights.
         self._shared: dict[str, SharedFactors] = {}
         for node in products:
@@ -143,7 +118,6 @@ class _Rewriter:
         source, name = node.input
         if name not in self._weights:
             self._weights[name] = self._quantized_weight(name)
-        weight = self._weights[name]
         if source not in self._statistics:
             # onnxruntime computes a product that does not depend on the text once, while loading.
             edit.add("MatMul", [source, self._restored(name)], node.output[0])
@@ -151,15 +125,13 @@ class _Rewriter:
         if source not in self._inputs:
             fixed = source in self._steady
             self._inputs[source] = self._static(source) if fixed else self._dynamic(source)
-        quantized = self._inputs[source]
-        floats = edit.add(
-            "DequantizeLinear", [weight.integers, weight.scales, weight.zeros], axis=1
-        )
-        if quantized.sizes is None:
-            edit.add("MatMul", [quantized.name, floats], node.output[0])
+        quantized, sizes = self._inputs[source]
+        floats = edit.add("DequantizeLinear", self._weights[name], axis=1)
+        if sizes is None:
+            edit.add("MatMul", [quantized, floats], node.output[0])
         else:
-            product = edit.add("MatMul", [quantized.name, floats])
-            edit.add("Mul", [product, quantized.sizes], node.output[0])
+            product = edit.add("MatMul", [quantized, floats])
+            edit.add("Mul", [product, sizes], node.output[0])
 
     def lookup(self, node: NodeProto) -> None:
         """Add the look-up of a quantized table."""
@@ -185,16 +157,16 @@ class _Rewriter:
         for name in (*shared.inputs, *shared.weights):
             self._shared[name] = shared
 
-    def _static(self, source: str) -> _Quantized:
+    def _static(self, source: str) -> tuple[str, None]:
         """Quantize an input with one scale, measured once."""
         factors = self._shared[source].factors()
         peak = self._statistics[source].peak
         smooth = self._smooth(source, factors)
         largest = float((peak if factors is None else peak / factors).max())
         scale = np.float32(max(largest, _NEVER_ZERO) / _ACTIVATION_LIMIT)
-        return _Quantized(self._rounded(smooth, scale), None)
+        return self._rounded(smooth, scale), None
 
-    def _dynamic(self, source: str) -> _Quantized:
+    def _dynamic(self, source: str) -> tuple[str, str]:
         """Quantize an input with a scale for each token."""
         edit = self._edit
         smooth = self._smooth(source, self._shared[source].factors())
@@ -202,7 +174,7 @@ class _Rewriter:
         sizes = edit.add("ReduceMax", [edit.add("Abs", [smooth]), last], keepdims=1)
         sizes = edit.add("Max", [sizes, edit.constant(np.float32(_NEVER_ZERO))])
         normalized = edit.add("Mul", [smooth, edit.add("Reciprocal", [sizes])])
-        return _Quantized(self._rounded(normalized, np.float32(1 / _ACTIVATION_LIMIT)), sizes)
+        return self._rounded(normalized, np.float32(1 / _ACTIVATION_LIMIT)), sizes
 
     def _smooth(self, source: str, factors: NDArray[np.float32] | None) -> str:
         if factors is None:
@@ -214,7 +186,7 @@ class _Rewriter:
         grid = [edit.constant(scale), edit.constant(np.uint8(_ZERO))]
         return edit.add("DequantizeLinear", [edit.add("QuantizeLinear", [name, *grid]), *grid])
 
-    def _quantized_weight(self, name: str) -> _Weight:
+    def _quantized_weight(self, name: str) -> list[str]:
         edit = self._edit
         shared = self._shared[name]
         factors = shared.factors()
@@ -230,13 +202,12 @@ class _Rewriter:
             integers = edit.constant(np.rint(weight / by_column).astype(np.int8))
             scales = by_column[0]
         zeros = edit.constant(np.zeros(scales.shape, dtype=np.int8))
-        return _Weight(integers, edit.constant(scales), zeros)
+        return [integers, edit.constant(scales), zeros]
 
     def _restored(self, name: str) -> str:
         """Dequantize a weight, with operators that onnxruntime computes while loading."""
-        edit, weight = self._edit, self._weights[name]
-        floats = edit.add("Cast", [weight.integers], to=_FLOAT)
-        floats = edit.add("Mul", [floats, weight.scales])
+        edit, (integers, scales, _) = self._edit, self._weights[name]
+        floats = edit.add("Mul", [edit.add("Cast", [integers], to=_FLOAT), scales])
         factors = self._shared[name].factors()
         if factors is None:
             return floats
