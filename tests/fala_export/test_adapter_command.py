@@ -75,7 +75,6 @@ def test_an_adapter_is_trained_on_a_frozen_backbone(task, model, base):
     assert training["measured_on"] == "the device's graph"
     figures = training["figures"]
     assert figures["trained"]["pooled"]["auc"] > figures["frozen"]["pooled"]["auc"] + 0.1
-    assert -1 <= figures["trained"]["pooled"]["matthews"] <= 1
     assert training["recipe"]["method"] == {"name": "adapters", "size": 6, "init_scale": 0.01}
     assert training["parameters"]["trained"] < 0.25 * training["parameters"]["all"]
     # As in the paper, the epoch with the best validation accuracy is chosen.

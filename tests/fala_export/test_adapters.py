@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import matthews_corrcoef
 from transformers import AutoModel
 
 from encoders import make_encoder
@@ -17,7 +16,6 @@ from fala_export.training.adapters.model import (
     prepare_adapters,
     set_inputs,
 )
-from fala_export.training.adapters.task import matthews
 from families import write_model
 
 D = 16  # of make_encoder
@@ -132,10 +130,3 @@ def test_adapters_train_with_their_norms_alone():
     assert parameters(model)["trained"] == 4 * (2 * 3 * D + D + 3 + 2 * D)
     assert all("LayerNorm" in name or ".dropout.1." in name for name in names)
     assert not any(name.startswith("embeddings") for name in names)
-
-
-def test_matthews_coefficient():
-    truth = np.array([1, 1, 1, 0, 0, 1, 0, 1], dtype=bool)
-    decided = np.array([1, 0, 1, 0, 1, 1, 0, 1], dtype=bool)
-    assert matthews(truth, decided) == pytest.approx(matthews_corrcoef(truth, decided))
-    assert matthews(truth, np.ones(8, dtype=bool)) == 0.0

@@ -29,7 +29,6 @@ from fala_export.training.matcher import (
     NEGATIVES,
     MatcherBatches,
     MatcherModule,
-    OpenedTexts,
 )
 
 FILMS = [f"{word} film {number}" for number in range(12) for word in ("good", "awful", "boring")]
@@ -129,17 +128,21 @@ def matching_rows():
     return [*rows, row(None, Match((FILMS[0],), FILMS[1]), 1)]
 
 
+def batches_of(rows):
+    return MatcherBatches(learner(), rows, "1", 16, seed=0)
+
+
 @pytest.mark.parametrize("pooling", ["mean", "attention"])
 def test_a_matchers_logits_equal_the_devices(pooling):
     backbone = learner(pooling)
     start = make_head("matching", dimension=DIMENSION, query=True)
     module = MatcherModule(backbone, start)
-    opened = OpenedTexts(matching_rows(), "1")
-    batch = MatcherBatches(backbone, opened, 64, seed=0).batch(0, 0)
+    opened = MatcherBatches(backbone, matching_rows(), "1", 64, seed=0)
+    batch = opened.batch(0, 0)
     with torch.no_grad():
         logits = module.logits(**batch).numpy()
     rng = np.random.default_rng((0, 0, 0))
-    plan = opened.plan(64, np.random.default_rng((0, 0)))[0]
+    plan = opened.divided(64, np.random.default_rng((0, 0)))[0]
     drawn = [opened.draw(choice, rng) for choice in plan]
     head = Head("matching", ("0", "1"), start.weight, np.zeros(1, np.float32), start.query)
     examples = [Match(history, text) for history, among in drawn for text in among]
@@ -154,7 +157,7 @@ def test_a_matchers_logits_equal_the_devices(pooling):
 
 def test_negatives_are_candidates_that_the_user_did_not_open():
     rows = matching_rows()
-    opened = OpenedTexts(rows, "1")
+    opened = batches_of(rows)
     assert {user for user, _ in opened.choices} == {"ann", "bob", "cem", (FILMS[0],)}
     for index, (user, match) in enumerate(opened.choices):
         history, among = opened.draw(index, np.random.default_rng(index))
@@ -171,7 +174,7 @@ def test_negatives_are_candidates_that_the_user_did_not_open():
 def test_rows_without_a_user_are_grouped_by_history():
     rows = [row(None, Match(("a",), text), int(text == "b")) for text in "bcdefg"]
     rows += [row(None, Match(("c",), text), 1) for text in "hij"]
-    opened = OpenedTexts(rows, "1")
+    opened = batches_of(rows)
     among = opened.draw(0, np.random.default_rng(0))[1]
     assert among[0] == "b" and set(among[1:]) < set("cdefg")
 
@@ -179,7 +182,7 @@ def test_rows_without_a_user_are_grouped_by_history():
 def test_missing_negatives_are_drawn_from_all_candidates():
     rows = [row("ann", Match(("a",), "b"), 1), row("ann", Match(("a",), "c"), 0)]
     rows += [row("bob", Match(("c",), text), 1) for text in ("a", "d", "e")]
-    opened = OpenedTexts(rows, "1")
+    opened = batches_of(rows)
     drawn = [opened.draw(0, np.random.default_rng(seed))[1] for seed in range(20)]
     assert all(among[:2] == ["b", "c"] for among in drawn)
     assert {text for among in drawn for text in among[2:]} == {"c", "d", "e"}
@@ -187,20 +190,20 @@ def test_missing_negatives_are_drawn_from_all_candidates():
 
 def test_only_the_latest_of_a_long_history_is_read():
     history = tuple(f"text {number}" for number in range(HISTORY + 5))
-    opened = OpenedTexts([row("ann", Match(history, "b"), 1), row("ann", Match((), "c"), 0)], "1")
+    opened = batches_of([row("ann", Match(history, "b"), 1), row("ann", Match((), "c"), 0)])
     assert opened.draw(0, np.random.default_rng(0))[0] == history[5:]
     assert "text 4" not in opened.texts
 
 
 def test_a_batch_holds_each_text_once():
     backbone = learner()
-    batches = MatcherBatches(backbone, OpenedTexts(matching_rows(), "1"), 16, seed=3)
+    batches = MatcherBatches(backbone, matching_rows(), "1", 16, seed=3)
     batch = batches.batch(0, 0)
     distinct = {tuple(ids.tolist()) for ids in batch["ids"]}
     assert len(distinct) == len(batch["ids"]) < len(batch["history"]) * 6
     # A resumed training has the same batches.
     later = batches.batch(1, 1)
-    again = MatcherBatches(backbone, OpenedTexts(matching_rows(), "1"), 16, seed=3).batch(1, 1)
+    again = MatcherBatches(backbone, matching_rows(), "1", 16, seed=3).batch(1, 1)
     assert all(torch.equal(later[name], again[name]) for name in later)
 
 

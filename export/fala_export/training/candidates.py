@@ -6,15 +6,14 @@ backbone therefore gets its head, as it would be released, and the validation us
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from fala import Bundle
-from fala.backbones import Backbone
 from fala.base.examples import MATCHING
 from fala.model.heads import Head, Vectors
 from fala_export.embedding import Embedder
@@ -39,10 +38,6 @@ from fala_export.training.classifier import ClassifierModule
 from fala_export.training.frozen_head import embed_rows, fit_frozen, with_words
 from fala_export.training.matcher import MatcherModule
 from fala_export.training.saving import export_learned
-
-#: A head, and a manifest's details about it.
-FittedHead: TypeAlias = tuple[Head, dict[str, Any]]
-
 
 LEAST_ROWS = 10  # Fewest rows of a simulated user, because a fit learns half of them.
 # The most simulated users, and the most rows that are predicted.
@@ -99,47 +94,40 @@ class Contest:
     embedder: Embedder
     folder: Path
 
-    def frozen(self, source: Encoder | WordLearner) -> TrainedCandidate:
-        """Return the backbone before its training, with a head fitted to its embeddings."""
-
-        def head_of(runs: Backbone, embeddings: Mapping[str, Vectors]) -> FittedHead:
-            training = self.division.training
-            return fit_frozen(runs, training, self.rows, embeddings, lexical=self.lexical)
-
-        return self._candidate("frozen", 0, source, head_of, fits_all=True)
-
-    def trained(
-        self, source: Encoder | WordLearner, module: ClassifierModule | MatcherModule, step: int
-    ) -> TrainedCandidate:
-        """Return the trained backbone with the head of its training, and n-grams in addition."""
-
-        def head_of(runs: Backbone, embeddings: Mapping[str, Vectors]) -> FittedHead:
-            head = module.head(self.division.validation, embeddings)
-            if not self.lexical:
-                return head, {}
-            return with_words(head, runs, self.division, self.rows, embeddings)
-
-        # A classifier's n-grams are fitted without embeddings.
-        fits_all = self.lexical and self.rows.task == MATCHING
-        return self._candidate("trained", step, source, head_of, fits_all=fits_all)
-
-    def _candidate(
+    def candidate(
         self,
-        name: str,
-        step: int,
         source: Encoder | WordLearner,
-        head_of: Callable[[Backbone, Mapping[str, Vectors]], FittedHead],
-        *,
-        fits_all: bool,
+        module: ClassifierModule | MatcherModule | None = None,
+        step: int = 0,
     ) -> TrainedCandidate:
-        path, division = self.folder / f"{name}.fala", self.division
+        """Export a backbone, and return it with its head.
+
+        Args:
+            source: The backbone, before or after its training.
+            module: The trained module, whose head gets n-grams in addition; None fits a head to the
+                embeddings of the untrained backbone.
+            step: Step of the training.
+        """
+        division, rows = self.division, self.rows
+        name = "frozen" if module is None else "trained"
+        path = self.folder / f"{name}.fala"
         summary = export_learned(source, division.held_out, path, self.options)
         bundle = Bundle.open(path)
         runs = bundle.backbone()
+        # The n-grams of a trained classifier are fitted without embeddings.
+        fits_all = module is None or (self.lexical and rows.task == MATCHING)
         fitted = rows_of_head(division.training) if fits_all else []
         measured = [*fitted, *division.validation, *division.held_out]
         embeddings = embed_rows(runs, measured, self.embedder, bundle.backbone_digest)
-        head, details = head_of(runs, embeddings)
+        details: dict[str, Any] = {}
+        if module is None:
+            head, details = fit_frozen(
+                runs, division.training, rows, embeddings, lexical=self.lexical
+            )
+        else:
+            head = module.head(division.validation, embeddings)
+            if self.lexical:
+                head, details = with_words(head, runs, division, rows, embeddings)
         return TrainedCandidate(
             name, step, bundle, summary, head, details,
             play(head, division.validation, embeddings),

@@ -1,9 +1,8 @@
-"""Fit heads on a frozen backbone: alone, before a training, and with n-grams after it."""
+"""Fit heads on a frozen backbone: before a training, and with n-grams after it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -21,36 +20,6 @@ from fala_export.people.division import Division
 from fala_export.people.draw import rows_of_head
 from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import Row
-
-
-@dataclass(frozen=True)
-class Start:
-    """The start of a training: a head on the untrained backbone.
-
-    Attributes:
-        head: The head, without lexical features.
-        embeddings: Embeddings of the training and the held-out rows' texts, by text.
-    """
-
-    head: Head
-    embeddings: Mapping[str, Vectors]
-
-
-def start_of(backbone: Backbone, division: Division, public: Rows) -> Start:
-    """Fit the head that a training starts from.
-
-    Args:
-        backbone: The untrained backbone.
-        division: The divided rows.
-        public: All rows.
-
-    Raises:
-        DataError: The rows cannot be used; see ``fit_head``.
-    """
-    fitted = rows_of_head(division.training)
-    embeddings = embed_rows(backbone, [*fitted, *division.held_out])
-    head, _ = fit_frozen(backbone, division.training, public, embeddings, lexical=False)
-    return Start(head, embeddings)
 
 
 def embed_rows(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,12 @@ from fala import Bundle
 from fala.base.examples import MATCHING, unique_texts
 from fala.base.files import temporary_folder
 from fala.bundle.format import WORD_VECTORS
-from fala.model.heads import Head
 from fala_export.base.errors import ExportError
 from fala_export.embedding import Embedder
 from fala_export.models.encoder import Encoder
 from fala_export.people.division import Division, divide
+from fala_export.people.draw import rows_of_head
+from fala_export.people.score import measure
 from fala_export.recipe.settings import ExportOptions
 from fala_export.recipe.training import LoopSettings, TrainingSettings, transformer_loop
 from fala_export.rows.data_set import check_exclusive
@@ -24,9 +26,9 @@ from fala_export.rows.table import Rows
 from fala_export.training.backbones import TrainableBackbone, TransformerLearner, WordLearner
 from fala_export.training.candidates import Contest
 from fala_export.training.classifier import ClassifierBatches, ClassifierModule
-from fala_export.training.frozen_head import Start, start_of
+from fala_export.training.frozen_head import embed_rows, fit_frozen
 from fala_export.training.loop import Batches, Training, TrainingHistory
-from fala_export.training.matcher import MatcherBatches, MatcherModule, OpenedTexts
+from fala_export.training.matcher import MatcherBatches, MatcherModule
 from fala_export.training.release import training_details, write_head, write_trained
 
 # Weight decay would shrink only the words of held-out texts, which have no gradient.
@@ -86,9 +88,9 @@ def train(
     with temporary_folder() as folder:
         embedder = embedder or Embedder(folder / "embeddings")
         contest = Contest(rows, division, options, lexical, embedder, folder)
-        candidates = [contest.frozen(untrained)]
+        candidates = [contest.candidate(untrained)]
         if history.best_step:
-            candidates.append(contest.trained(source, module, history.best_step))
+            candidates.append(contest.candidate(source, module, history.best_step))
         best = min(candidates, key=lambda candidate: candidate.played["loss"])
         held_out = {candidate.name: candidate.figures for candidate in candidates}
         table = {"candidates": [candidate.row for candidate in candidates], "chosen": best.name}
@@ -127,7 +129,7 @@ def _learner(
 
 def train_from_start(
     training: Training, learner: TrainableBackbone, division: Division, rows: Rows
-) -> tuple[ClassifierModule | MatcherModule, Start, TrainingHistory]:
+) -> tuple[ClassifierModule | MatcherModule, dict[str, Any], TrainingHistory]:
     """Fit the head that a training starts from, and train the backbone with its head in place.
 
     Args:
@@ -137,44 +139,33 @@ def train_from_start(
         rows: All rows.
 
     Returns:
-        The trained module, its start, and the history of the training.
+        The trained module; the figures of the head that it started from, on the held-out rows; and
+        the history of the training.
 
     Raises:
         DataError: The rows are too few, or nothing can be learned from them.
         ExportError: The training fails; see ``Training.run``.
     """
     training.open()
-    start = start_of(learner, division, rows)
-    module, batches, validation = _objective(learner, division, rows, start.head, training)
-    return module, start, training.run(module, batches, validation)
-
-
-def _objective(
-    learner: TrainableBackbone,
-    division: Division,
-    rows: Rows,
-    start: Head,
-    run: Training,
-) -> tuple[ClassifierModule | MatcherModule, Batches, Batches]:
-    """Return the module with its loss, and the batches to train and to validate on."""
-    training, validation = division.training, division.validation
-    loop, seed = run.settings, run.seed
+    fitted = rows_of_head(division.training)
+    embeddings = embed_rows(learner, [*fitted, *division.held_out])
+    start, _ = fit_frozen(learner, division.training, rows, embeddings, lexical=False)
+    module: ClassifierModule | MatcherModule
+    batches: Callable[..., Batches]
+    loop, seed = training.settings, training.seed
     size = math.ceil(loop.batch / loop.passes)
     if rows.task == MATCHING:
-        label = rows.labels[1]
-        return (
-            MatcherModule(learner, start),
-            MatcherBatches(learner, OpenedTexts(training, label), size, seed),
-            MatcherBatches(learner, OpenedTexts(validation, label), size, seed),
+        module = MatcherModule(learner, start)
+        batches = partial(MatcherBatches, learner, label=rows.labels[1], batch=size, seed=seed)
+    else:
+        module = ClassifierModule(learner, start)
+        batches = partial(
+            ClassifierBatches, learner, labels=rows.labels, batch=size, seed=seed, epoch=loop.epoch
         )
-    batches = partial(
-        ClassifierBatches, learner, labels=rows.labels, batch=size, seed=seed, epoch=loop.epoch
+    history = training.run(
+        module, batches(rows=division.training), batches(rows=division.validation)
     )
-    return (
-        ClassifierModule(learner, start),
-        batches(rows=training),
-        batches(rows=validation),
-    )
+    return module, measure(start, division.held_out, embeddings), history
 
 
 def recipe_of(rows: Rows, learner: TrainableBackbone) -> dict[str, Any]:

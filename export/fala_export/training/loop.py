@@ -41,6 +41,7 @@ from fala.cli import progress
 from fala_export.base.errors import ExportError
 from fala_export.base.locks import locked_work
 from fala_export.base.quiet import first_line
+from fala_export.embedding.ranks import Ranks
 from fala_export.recipe.training import Best, LoopSettings
 from fala_export.training import checkpoints
 
@@ -144,7 +145,7 @@ class Training:
         Raises:
             ExportError: The folder cannot be used; see ``checkpoints.open_work``.
         """
-        with locked_work(self.folder, first=_is_first()):
+        with locked_work(self.folder, first=Ranks().rank == 0):
             self._open()
 
     def run(
@@ -169,7 +170,7 @@ class Training:
             ExportError: The folder cannot be used (see ``open``) or is full, the training diverges,
                 or memory runs out.
         """
-        with locked_work(self.folder, first=_is_first()):
+        with locked_work(self.folder, first=Ranks().rank == 0):
             checkpoint = self._open()
             start = {name: value.clone() for name, value in module.state_dict().items()}
             try:
@@ -191,8 +192,8 @@ class Training:
 
     def _open(self) -> Path | None:
         recipe = self.provenance
-        if _processes() > 1:
-            recipe["processes"] = _processes()
+        if Ranks().count > 1:
+            recipe["processes"] = Ranks().count
         if _precision() != "no":
             recipe["precision"] = _precision()
         return checkpoints.open_work(self.folder, recipe, self.resume)
@@ -242,8 +243,8 @@ class Training:
         self, batches: int, validation: Batches | None, checkpoint: Path | None
     ) -> TrainingArguments:
         settings, on_gpu = self.settings, torch.cuda.is_available()
-        passes = math.ceil(settings.passes / _processes())
-        steps = settings.epochs * math.ceil(batches / _processes() / passes)
+        passes = math.ceil(settings.passes / Ranks().count)
+        steps = settings.epochs * math.ceil(batches / Ranks().count / passes)
         return _Arguments(
             output_dir=str(self.folder),
             num_train_epochs=settings.epochs,
@@ -263,9 +264,9 @@ class Training:
             fp16=on_gpu and _precision() == "fp16",
             seed=self.seed,
             # Otherwise processes on a machine without GPUs would each train alone.
-            use_cpu=_processes() > 1 and not on_gpu,
+            use_cpu=Ranks().count > 1 and not on_gpu,
             # Only processes with rows of an annotator compute gradients of the annotator's head.
-            ddp_find_unused_parameters=_processes() > 1,
+            ddp_find_unused_parameters=Ranks().count > 1,
             report_to="none",
             disable_tqdm=True,
             remove_unused_columns=False,
@@ -292,16 +293,6 @@ def _precision() -> Literal["no", "bf16", "fp16"]:
     return "no"
 
 
-def _processes() -> int:
-    """Return the number of processes that train together."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
-
-
-def _is_first() -> bool:
-    """Return whether this is the process that writes and prints."""
-    return int(os.environ.get("RANK", "0")) == 0
-
-
 def _exit_other_processes() -> None:
     """Exit all processes except the first, after all have finished.
 
@@ -311,7 +302,7 @@ def _exit_other_processes() -> None:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.barrier()
         torch.distributed.destroy_process_group()
-    if not _is_first():
+    if Ranks().rank:
         raise click.exceptions.Exit(0)
     os.environ["WORLD_SIZE"] = "1"  # The first process continues alone.
 
@@ -422,7 +413,7 @@ class _Flow(TrainerCallback):  # type: ignore[misc]  # mypy does not look into t
         self._bar.update(1)
         # At the end of an epoch, the checkpoint waits for the validation, which it stores.
         due = time.monotonic() - self._last_save >= _CHECKPOINT_SECONDS
-        due = due and _processes() == 1  # Several processes each have their own clock.
+        due = due and Ranks().count == 1  # Several processes each have their own clock.
         if due and state.global_step % self._steps:
             control.should_save = True
 
@@ -447,7 +438,7 @@ class _Flow(TrainerCallback):  # type: ignore[misc]  # mypy does not look into t
                     "the training diverges, because its loss is not finite; use a lower "
                     "learning rate"
                 )
-            if _is_first():
+            if Ranks().rank == 0:
                 epochs = f"epoch {state.epoch or 0:.0f} of {state.num_train_epochs}"
                 click.echo(f"{epochs}: {title} {logs[name]:.4f}", err=True)
 
@@ -461,5 +452,5 @@ class _Flow(TrainerCallback):  # type: ignore[misc]  # mypy does not look into t
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
         self._last_save = time.monotonic()
-        if _is_first():
+        if Ranks().rank == 0:
             checkpoints.seal(Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}")

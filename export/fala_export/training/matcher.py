@@ -37,91 +37,6 @@ _TOGETHER = 4
 _User: TypeAlias = str | tuple[str, ...]
 
 
-class OpenedTexts:
-    """Rows of a matching task, by user.
-
-    Args:
-        rows: Labelled rows; those without a user are grouped by their histories.
-        label: The label of an opened candidate.
-
-    Attributes:
-        choices: Rows with a history whose candidate was opened, if there is a text that the user
-            did not open.
-        texts: All distinct texts that can be drawn.
-    """
-
-    def __init__(self, rows: Sequence[Row], label: HeadLabel) -> None:
-        self._pool = list(dict.fromkeys(_match(row).candidate for row in rows))
-        self._unopened: dict[_User, list[str]] = {}
-        self._read: dict[_User, set[str]] = {}
-        opened: list[tuple[_User, Match]] = []
-        for row in rows:
-            match = _match(row)
-            user = match.history if row.user is None else row.user
-            read = self._read.setdefault(user, set())
-            read.update(match.history)
-            if str(row.label) == str(label):
-                read.add(match.candidate)
-                if match.history:
-                    opened.append((user, match))
-            else:
-                self._unopened.setdefault(user, []).append(match.candidate)
-        for user, unopened in self._unopened.items():
-            distinct = dict.fromkeys(unopened)
-            self._unopened[user] = [text for text in distinct if text not in self._read[user]]
-        candidates = set(self._pool)
-        self.choices = [
-            (user, match) for user, match in opened if not candidates <= self._read[user]
-        ]
-        histories = (text for _, match in self.choices for text in match.history[-HISTORY:])
-        self.texts = list(dict.fromkeys([*self._pool, *histories]))
-
-    def plan(self, batch: int, rng: np.random.Generator) -> list[list[int]]:
-        """Divide the choices at random into batches, keeping a few of each user together."""
-        by_user: dict[_User, list[int]] = {}
-        for index in rng.permutation(len(self.choices)).tolist():
-            by_user.setdefault(self.choices[index][0], []).append(index)
-        groups = [
-            chosen[start : start + _TOGETHER]
-            for chosen in by_user.values()
-            for start in range(0, len(chosen), _TOGETHER)
-        ]
-        order = [index for group in rng.permutation(len(groups)) for index in groups[group]]
-        return [order[start : start + batch] for start in range(0, len(order), batch)]
-
-    def draw(self, choice: int, rng: np.random.Generator) -> tuple[tuple[str, ...], list[str]]:
-        """Draw the candidates of a choice.
-
-        Candidates are drawn first from those that the user was shown and did not open, without
-        repetition, then from all candidates that the user did not open.
-
-        Args:
-            choice: Position of the choice in ``choices``.
-            rng: The random generator.
-
-        Returns:
-            The latest texts of the history, and the candidates, of which the opened one is first.
-        """
-        user, match = self.choices[choice]
-        unopened = self._unopened.get(user, [])
-        count = min(NEGATIVES, len(unopened))
-        negatives = [unopened[index] for index in rng.choice(len(unopened), count, replace=False)]
-        while len(negatives) < NEGATIVES:
-            text = self._pool[int(rng.integers(len(self._pool)))]
-            if text not in self._read[user]:
-                negatives.append(text)
-        return match.history[-HISTORY:], [match.candidate, *negatives]
-
-
-def _match(row: Row) -> Match:
-    if not isinstance(row.example, Match):
-        raise TypeError("the row belongs to another task")
-    return row.example
-
-
-_CALIBRATION = 1e-6  # Penalty that pulls the scale to 1, which only matters if all rows are equal.
-
-
 class MatcherModule(nn.Module):
     """A backbone with a matcher's head.
 
@@ -210,25 +125,59 @@ class MatcherBatches:
 
     Args:
         learner: The backbone.
-        opened: The rows, by user.
+        rows: Labelled rows; those without a user are grouped by their histories.
+        label: The label of an opened candidate.
         batch: Number of choices per batch.
         seed: Seed of the choices' order, and of the candidates that are not opened.
+
+    Attributes:
+        choices: Rows with a history whose candidate was opened, if there is a text that the user
+            did not open.
+        texts: All distinct texts that can be drawn.
 
     Raises:
         DataError: There is no opened candidate with a history, or nothing else to choose.
     """
 
     def __init__(
-        self, learner: TrainableBackbone, opened: OpenedTexts, batch: int, seed: int
+        self,
+        learner: TrainableBackbone,
+        rows: Sequence[Row],
+        label: HeadLabel,
+        batch: int,
+        seed: int,
     ) -> None:
-        self._opened = opened
-        self._texts = TextTokens(learner, opened.texts)
+        self._pool = list(dict.fromkeys(_match(row).candidate for row in rows))
+        self._unopened: dict[_User, list[str]] = {}
+        self._read: dict[_User, set[str]] = {}
+        opened: list[tuple[_User, Match]] = []
+        for row in rows:
+            match = _match(row)
+            user = match.history if row.user is None else row.user
+            read = self._read.setdefault(user, set())
+            read.update(match.history)
+            if str(row.label) == str(label):
+                read.add(match.candidate)
+                if match.history:
+                    opened.append((user, match))
+            else:
+                self._unopened.setdefault(user, []).append(match.candidate)
+        for user, unopened in self._unopened.items():
+            distinct = dict.fromkeys(unopened)
+            self._unopened[user] = [text for text in distinct if text not in self._read[user]]
+        candidates = set(self._pool)
+        self.choices = [
+            (user, match) for user, match in opened if not candidates <= self._read[user]
+        ]
+        histories = (text for _, match in self.choices for text in match.history[-HISTORY:])
+        self.texts = list(dict.fromkeys([*self._pool, *histories]))
+        self._tokens = TextTokens(learner, self.texts)
         self._seed = seed
-        if not opened.choices:
+        if not self.choices:
             raise DataError(
                 "no user has a history, an opened candidate and a candidate that was not opened"
             )
-        self._plan = EpochPlan(seed, partial(opened.plan, batch))
+        self._plan = EpochPlan(seed, partial(self.divided, batch))
 
     def __len__(self) -> int:
         """Return the number of batches per epoch."""
@@ -237,13 +186,55 @@ class MatcherBatches:
     def batch(self, epoch: int, position: int) -> dict[str, Tensor]:
         """Return the arguments of ``MatcherModule.forward``; each distinct text occurs once."""
         rng = np.random.default_rng((self._seed, epoch, position))
-        choices = [self._opened.draw(choice, rng) for choice in self._plan.batch(epoch, position)]
+        choices = [self.draw(choice, rng) for choice in self._plan.batch(epoch, position)]
         texts = dict.fromkeys(text for match in choices for text in (*match[0], *match[1]))
         index = {text: number for number, text in enumerate(texts)}
         history, mask = pad([[index[text] for text in latest] for latest, _ in choices], 0)
         return {
-            **self._texts.take([self._texts.position[text] for text in texts]),
+            **self._tokens.take([self._tokens.position[text] for text in texts]),
             "history": history,
             "opened": mask,
             "candidates": torch.tensor([[index[text] for text in drawn] for _, drawn in choices]),
         }
+
+    def divided(self, batch: int, rng: np.random.Generator) -> list[list[int]]:
+        """Divide the choices at random into batches, keeping a few of each user together."""
+        by_user: dict[_User, list[int]] = {}
+        for index in rng.permutation(len(self.choices)).tolist():
+            by_user.setdefault(self.choices[index][0], []).append(index)
+        groups = [
+            chosen[start : start + _TOGETHER]
+            for chosen in by_user.values()
+            for start in range(0, len(chosen), _TOGETHER)
+        ]
+        order = [index for group in rng.permutation(len(groups)) for index in groups[group]]
+        return [order[start : start + batch] for start in range(0, len(order), batch)]
+
+    def draw(self, choice: int, rng: np.random.Generator) -> tuple[tuple[str, ...], list[str]]:
+        """Draw the candidates of a choice.
+
+        Candidates are drawn first from those that the user was shown and did not open, without
+        repetition, then from all candidates that the user did not open.
+
+        Args:
+            choice: Position of the choice in ``choices``.
+            rng: The random generator.
+
+        Returns:
+            The latest texts of the history, and the candidates, of which the opened one is first.
+        """
+        user, match = self.choices[choice]
+        unopened = self._unopened.get(user, [])
+        count = min(NEGATIVES, len(unopened))
+        negatives = [unopened[index] for index in rng.choice(len(unopened), count, replace=False)]
+        while len(negatives) < NEGATIVES:
+            text = self._pool[int(rng.integers(len(self._pool)))]
+            if text not in self._read[user]:
+                negatives.append(text)
+        return match.history[-HISTORY:], [match.candidate, *negatives]
+
+
+def _match(row: Row) -> Match:
+    if not isinstance(row.example, Match):
+        raise TypeError("the row belongs to another task")
+    return row.example

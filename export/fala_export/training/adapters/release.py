@@ -14,9 +14,10 @@ from fala_export.bundle.adapter import write_adapter
 from fala_export.fit.probes import expected_answers
 from fala_export.people.division import Division
 from fala_export.people.draw import rows_of_head
+from fala_export.people.score import measure
 from fala_export.recipe.adapters import TaskRelease
 from fala_export.rows.table import Rows
-from fala_export.training.adapters.task import Base, TrainedTask, measure_task
+from fala_export.training.adapters.task import Base, TrainedTask
 from fala_export.training.frozen_head import embed_rows, with_words
 from fala_export.training.release import training_details
 
@@ -85,13 +86,13 @@ def finish_task(
     embeddings = embed_rows(backbone, [*fitted, *division.held_out, *division.validation])
     head = task.module.head(division.validation, embeddings)
     figures = {
-        "frozen": measure_task(task.start.head, division.held_out, task.start.embeddings),
-        "trained": measure_task(head, division.held_out, embeddings),
+        "frozen": task.frozen,
+        "trained": measure(head, division.held_out, embeddings),
     }
     words: dict[str, Any] = {}
     if lexical:
         head, words = with_words(head, backbone, division, rows, embeddings)
-        figures["with_words"] = measure_task(head, division.held_out, embeddings)
+        figures["with_words"] = measure(head, division.held_out, embeddings)
     details = training_details(
         f"{task.part} and head", rows, division, figures, **task.details,
         measured_on="the torch model" if backbone is task.learner else "the device's graph",

@@ -5,13 +5,12 @@ A bundle contains only the graph, which cannot be trained, so its torch model is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 from tokenizers import Tokenizer
 from transformers import PreTrainedModel
 
@@ -19,7 +18,7 @@ from fala import Bundle, Pair
 from fala.backbones import OnnxEncoder
 from fala.base.examples import MATCHING
 from fala.bundle.format import ONNX, TOKENIZER
-from fala.model.heads import Head, Vectors
+from fala.model.heads import Vectors
 from fala_export.base.errors import ExportError
 from fala_export.bundle.adapter import stored_inputs
 from fala_export.graph.parity import compare_embeddings
@@ -27,13 +26,11 @@ from fala_export.graph.sentences import parity_texts
 from fala_export.models.encoder import Encoder
 from fala_export.models.load import load
 from fala_export.people.division import Division
-from fala_export.people.score import measure
 from fala_export.recipe.adapters import ADAPTER_LOOP, TaskRelease
 from fala_export.recipe.settings import ModelSource
 from fala_export.recipe.training import Best, LoopSettings
 from fala_export.rows.data_set import check_exclusive
 from fala_export.rows.table import Rows
-from fala_export.rows.user_rows import Row
 from fala_export.training.adapters.model import (
     Site,
     adapter_inputs,
@@ -44,7 +41,6 @@ from fala_export.training.adapters.model import (
 )
 from fala_export.training.backbones import TransformerLearner
 from fala_export.training.classifier import ClassifierModule
-from fala_export.training.frozen_head import Start
 from fala_export.training.global_model import recipe_of, train_from_start
 from fala_export.training.loop import Training
 from fala_export.training.matcher import MatcherModule
@@ -120,9 +116,6 @@ def _cosine(encoder: Encoder, graph: OnnxEncoder, max_length: int) -> float:
     return compare_embeddings(graph.encode(texts), encoder.encode(texts, max_length))["mean_cosine"]
 
 
-_DIGITS = 4
-
-
 @dataclass(frozen=True)
 class TrainedTask:
     """The result of training a task.
@@ -131,7 +124,7 @@ class TrainedTask:
         part: The part of the model that was trained, such as ``"adapters"``.
         module: The trained model with its head.
         learner: The module's backbone.
-        start: The head that the training started from.
+        frozen: Figures of the head that the training started from, on the held-out rows.
         inputs: The adapters as inputs of the backbone's graph, rounded as in a bundle; empty if
             another part of the model was trained.
         config: The ``adapter_config.json``; empty without adapters.
@@ -141,7 +134,7 @@ class TrainedTask:
     part: str
     module: ClassifierModule | MatcherModule
     learner: TransformerLearner
-    start: Start
+    frozen: Mapping[str, Any]
     inputs: Mapping[str, Vectors]
     config: Mapping[str, Any]
     details: Mapping[str, Any]
@@ -205,7 +198,7 @@ def train_task(
         "method": dict(part.recipe),
     }
     training = Training(loop, settings.work, schedule.seed, recipe, settings.resume)
-    module, start, history = train_from_start(training, learner, division, rows)
+    module, frozen, history = train_from_start(training, learner, division, rows)
     inputs: dict[str, Vectors] = {}
     if sites:
         # Adapters are rounded when shipped, so the head is finished and measured with the rounded
@@ -219,26 +212,4 @@ def train_task(
         configuration(encoder.module.transformer, settings.method, settings.task) if sites else {}
     )
     name = str(part.recipe["name"])
-    return TrainedTask(name, module, learner, start, inputs, config, details)
-
-
-def measure_task(
-    head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors]
-) -> dict[str, Any]:
-    """Score as ``measure`` does, with Matthews' coefficient for two labels (as GLUE's CoLA)."""
-    figures = measure(head, rows, embeddings)
-    if len(head.labels) != 2:
-        return figures
-    examples = [row.example for row in rows]
-    logits = head.vendor_model().logits(head.inputs(examples, embeddings), head.ngrams(examples))
-    predicted = logits[:, 0] > 0
-    truth = np.array([str(row.label) == head.names[1] for row in rows])
-    figures["pooled"]["matthews"] = round(matthews(truth, predicted), _DIGITS)
-    return figures
-
-
-def matthews(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Return Matthews' correlation coefficient of two boolean vectors; 0 if one is constant."""
-    if truth.all() or predicted.all() or not truth.any() or not predicted.any():
-        return 0.0
-    return float(np.corrcoef(truth, predicted)[0, 1])
+    return TrainedTask(name, module, learner, frozen, inputs, config, details)
