@@ -19,6 +19,7 @@ from fala.base.examples import unique_texts
 from fala.model.labels import HeadLabel
 from fala_export import TrainingSettings
 from fala_export.recipe.adapters import AdapterMethod, TaskRelease
+from fala_export.recipe.record import TrainingRecord
 from fala_export.rows.user_rows import Row
 from fala_sim.data.output import save
 from fala_sim.engine.shelf import local_path
@@ -84,13 +85,13 @@ def validate_rate(
     """
     # A run at the usual rate may have measured and deleted a full model.
     _, report = _trained(task, trained, method, rate, needed=False)
-    training = report["training"]
+    training = TrainingRecord.read(report["training"])
     content = {
         **_about(task, rows_of(task.rows)),
-        "accuracy": max(training["history"]["validation_accuracy"].values()),
-        "history": training["history"],
-        "recipe": training["recipe"],
-        "versions": training["versions"],
+        "accuracy": max(training.history["validation_accuracy"].values()),
+        "history": training.history,
+        "recipe": training.recipe,
+        "versions": report["training"]["versions"],
         "seconds": report["seconds"],
     }
     yield Made(key, content)
@@ -109,7 +110,7 @@ def train_benchmark(
     """
     bundle, report = _trained(task, key, method, rate)
     start = time.perf_counter()
-    training = report["training"]
+    training = TrainingRecord.read(report["training"])
     rows = rows_of(task.rows)
     evaluation = _Evaluation(task, bundle, rows)
     truth = evaluation.truth
@@ -117,18 +118,15 @@ def train_benchmark(
     content = {
         **_about(task, rows),
         **_scored(logits, truth),
-        **{
-            name: training["recipe"]["method"].get(name)
-            for name in ("size", "layers", "init_scale")
-        },
-        "parameters": training["parameters"],
+        **{name: training.part.get(name) for name in ("size", "layers", "init_scale")},
+        "parameters": report["training"]["parameters"],
         "bytes": bundle.stat().st_size,
-        "torch": training["figures"]["trained"]["pooled"],
-        "frozen": training["figures"]["frozen"]["pooled"],
+        "torch": training.figures["trained"]["pooled"],
+        "frozen": training.figures["frozen"]["pooled"],
         "majority": _majority(rows, truth, evaluation.head.labels),
-        "history": training["history"],
-        "recipe": training["recipe"],
-        "versions": training["versions"],
+        "history": training.history,
+        "recipe": training.recipe,
+        "versions": report["training"]["versions"],
         "logits": rounded_logits(logits),
         "truth": truth.tolist(),
         "seconds": report["seconds"] + time.perf_counter() - start,

@@ -19,10 +19,14 @@ class TrainingRecord:
 
     Attributes:
         trained: Whether the backbone was trained together with its head.
+        history: The history of the training, even if the trained model lost against the frozen
+            backbone.
         digest: Digest of the public rows.
         divided_by: How the rows were divided: ``"users"``, ``"documents"``, ``"cross-fitting"``, or
             a benchmark's own division.
+        recipe: Everything that the training depends on, by readable names.
         seed: Seed with which the rows were divided.
+        part: The part of a model that a task trains, with its settings.
         every_row: Whether the head is fitted to all rows of a file without splits.
         rows: Number of rows to train on.
         names_users: Whether any row names a user.
@@ -37,9 +41,12 @@ class TrainingRecord:
     """
 
     trained: bool
+    history: Mapping[str, Any]
     digest: str
     divided_by: str
+    recipe: Mapping[str, Any]
     seed: int
+    part: Mapping[str, Any]
     every_row: bool
     rows: int
     names_users: bool
@@ -62,7 +69,7 @@ class TrainingRecord:
         training = _table(details)
         # A training that lost against the frozen backbone is recorded as tried.
         run = _table(training.get("tried")) or training
-        data = _table(training.get("data"))
+        recipe, data = _table(run.get("recipe")), _table(training.get("data"))
         parts = [_table(data.get(name)) for name in ("training", "validation", "held_out")]
         words = _table(training.get("words"))
         penalties = words.get("penalties")
@@ -70,9 +77,12 @@ class TrainingRecord:
         valid = all(isinstance(each, float) and each > 0 for each in penalties)
         return cls(
             trained="history" in training,
+            history=_table(run.get("history")),
             digest=str(data.get("digest", "")),
             divided_by=str(training.get("divided_by", "")),
-            seed=_table(run.get("recipe")).get("seed", 0),
+            recipe=recipe,
+            seed=recipe.get("seed", 0),
+            part=_table(recipe.get("method")),
             every_row=training.get(EVERY_ROW) is True,
             rows=parts[0].get("rows", 0),
             names_users=any(part.get("users") for part in parts),
