@@ -61,7 +61,7 @@ def row_of(device):
     """Return the text's row in a device's last fit: its embedding in the fit's coordinates."""
     (row,) = [row.id for row in device.examples() if row.example == gone()]
     last = device._learner()._last
-    rows = last.state.problem.rows
+    rows = last.state.minimum.rows
     rows = getattr(rows, "rows", rows)  # of a Gram matrix
     (dense, *_) = getattr(rows, "parts", [rows])  # words have rows of their own
     return tuple(dense.matrix[last.positions[row]].tolist())
