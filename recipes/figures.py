@@ -72,14 +72,8 @@ METHODS: Mapping[str, str] = {
     "full": "full fine-tuning",
 }
 
-#: The people of the table beside other methods, by the words before their data set.
-BESIDE: Mapping[str, str] = {
-    "MiniLM": "replacement",
-    "MiniLM, three layers": "headline",
-    "MiniLM, trained by the vendor": "tuned",
-    "MiniLM, more people": "many",
-    "MPNet": "trained",
-}
+#: The studies of the table beside other methods, by the new backbone's name there.
+BESIDE: Mapping[str, str] = {"MiniLM": "headline", "MPNet": "mpnet"}
 
 #: The methods of that table.
 OTHERS: Mapping[str, str] = {
@@ -89,9 +83,6 @@ OTHERS: Mapping[str, str] = {
     "lora": "LoRA",
     "full": "full fine-tuning",
 }
-
-#: The studies of that table with rows for blends, too, and the blended methods.
-BLENDED = dict.fromkeys(("headline", "trained"), ("top", "adapter", "lora", "full"))
 
 #: The ways of an app without a vendor, with their titles in the pages.
 OWN_WAYS: Mapping[str, str] = {
@@ -207,16 +198,16 @@ def sets_of(study: str, method: str, *, blended: bool = False) -> list[str]:
 
 
 @cache
-def few_labels(study: str, size: str) -> pd.DataFrame:
+def few_labels(size: str) -> pd.DataFrame:
     """The runs at some number of labels, or at ``"all"``: means over the draws."""
-    means = _few_labels(study)
+    means = _few_labels()
     return means[means["labels"] == size]
 
 
 @cache
-def _few_labels(study: str) -> pd.DataFrame:
+def _few_labels() -> pd.DataFrame:
     """The runs at each number of labels."""
-    return over_draws(of(read_frame(RESULTS / study, "labels"), "labels"))
+    return over_draws(of(read_frame(RESULTS / "labels", "labels"), "labels"))
 
 
 def together(study: str, data: str, names: Sequence[str]) -> dict[str, pd.DataFrame]:
@@ -267,7 +258,7 @@ def figure(name: str, study: str, data: str, method: str) -> str:
 
 
 def difference(name: str, study: str, data: str, method: str, other: str, blended: str = "") -> str:
-    """A method's figure minus another's: ``difference auc trained hs-brexit fala lora``.
+    """A method's figure minus another's: ``difference auc headline hs-brexit fala lora``.
 
     With ``blended`` at the end, n-grams and the old model are blended into the other method.
     """
@@ -276,7 +267,7 @@ def difference(name: str, study: str, data: str, method: str, other: str, blende
 
 
 def times(name: str, study: str, data: str, method: str, other: str) -> str:
-    """The ratio of two methods' means: ``times operations trained all lora fala``."""
+    """The ratio of two methods' means: ``times operations headline all lora fala``."""
     both = [runs(study, data, each) for each in (method, other)]
     ours, theirs = (mean(shared_by(each, *both), name).mean for each in both)
     return rounded(ours / theirs)
@@ -300,18 +291,18 @@ def sides(study: str, data: str, method: str, other: str) -> str:
     return f"{test.ahead} ahead, {test.behind} behind"
 
 
-def few(name: str, study: str, data: str, size: str, method: str = SHIPPED) -> str:
+def few(name: str, data: str, size: str, method: str = SHIPPED) -> str:
     """A method's figure minus the vendor's at some number of labels.
 
-    For example ``few auc labels multipico 5``; the data set ``all`` is all together.
+    For example ``few auc multipico 5``; the data set ``all`` is all together.
     """
-    at_size = few_labels(study, size)
+    at_size = few_labels(size)
     if data != "all":
         at_size = at_size[at_size["data"] == data]
     ours, vendor = (at_size[at_size["method"] == each] for each in (method, "global-words"))
     test = paired_test(ours, vendor, FIGURES[name][0])
     if test is None:
-        raise fala.DataError(f"{study}: no record of {method} at {size} labels of {data}")
+        raise fala.DataError(f"no record of {method} at {size} labels of {data}")
     return with_interval(test.difference, FIGURES[name][1])
 
 
@@ -357,18 +348,16 @@ def beside() -> str:
     rows: list[Row] = []
     for words, study in BESIDE.items():
         for data in runs_of(study):
-            rows += _beside(f"{words}: {SETS[data][0]}", study, data, list(OTHERS))
-            rows += _beside("the same, blended", study, data, BLENDED.get(study, ()), blended=True)
+            rows += _beside(f"{words}: {SETS[data][0]}", study, data)
+            rows += _beside("the same, blended", study, data, blended=True)
     return table(["people", *OTHERS.values()], rows)
 
 
-def _beside(
-    title: str, study: str, data: str, methods: Sequence[str], *, blended: bool = False
-) -> Iterator[Row]:
-    """A row of ``beside`` of some methods, or of their blends, if any was run."""
+def _beside(title: str, study: str, data: str, *, blended: bool = False) -> Iterator[Row]:
+    """A row of ``beside``, or of the methods' blends, if any was run."""
     tests = {
         name: compared(study, data, name, blended=blended)
-        for name in methods
+        for name in OTHERS
         if data in sets_of(study, name, blended=blended)
     }
     if not tests:
@@ -420,10 +409,10 @@ def beside_maps() -> str:
         "affine": "Drift-Adapter: a low-rank affine map to the old space, the old model behind it",
         "procrustes": "Drift-Adapter: the same with a Procrustes map",
     }
-    sets = runs_of("replacement")
-    counts = [f"{SETS[data][0]}, {people('replacement', data)}" for data in sets]
+    sets = sets_of("headline", "affine")
+    counts = [f"{SETS[data][0]}, {people('headline', data, 'affine')}" for data in sets]
     rows = [
-        [words, *(decided(compared("replacement", data, name)) for data in sets)]
+        [words, *(decided(compared("headline", data, name)) for data in sets)]
         for name, words in names.items()
     ]
     return table(["measured as", *counts], rows)
@@ -451,26 +440,11 @@ def few_table() -> str:
     figures = {"error": "error rate (%)", "loss": "log loss", "auc": "AUC", "f1": "F1"}
     rows = []
     for size in SIZES:
-        count = few_labels("labels", size).query("method == @SHIPPED")["user"].nunique()
+        count = few_labels(size).query("method == @SHIPPED")["user"].nunique()
         if count:
-            cells = (few(name, "labels", "all", size) for name in figures)
+            cells = (few(name, "all", size) for name in figures)
             rows.append([size, str(count), *cells])
     return table(["labels", "people", *figures.values()], rows, words=0)
-
-
-def few_sets() -> str:
-    """The same a data set at a time: error rate, and AUC."""
-    sets = [data for data in SETS if data in set(few_labels("labels", "5")["data"])]
-    rows = []
-    for size in ("5", "20", "50", "all"):
-        cells = [
-            ", ".join(
-                few(name, "labels", data, size).partition(" ")[0] for name in ("error", "auc")
-            )
-            for data in sets
-        ]
-        rows.append([size, *cells])
-    return table(["labels", *(SETS[data][0] for data in sets)], rows, words=0)
 
 
 def history() -> str:
@@ -670,7 +644,6 @@ BLOCKS: Mapping[str, Callable[..., str]] = {
     "beside-maps": beside_maps,
     "costs": costs,
     "few-table": few_table,
-    "few-sets": few_sets,
     "history": history,
     "own": own,
     "own-difference": own_difference,

@@ -251,7 +251,7 @@ def pictures() -> list[Plot]:
     (_, user), *_ = sample_rows(users=1, seed=0).users.items()
     texts, labels = [str(row.example) for row in user.train], [str(row.label) for row in user.train]
     return [
-        budgets(frame(RESULTS / "replacement", "frontier")),
+        budgets(frame(RESULTS / "headline", "frontier")),
         *few_labels(frame(RESULTS / "labels", "labels")),
         clusters(texts, labels),
         bridge(texts),
