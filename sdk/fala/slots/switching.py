@@ -22,7 +22,7 @@ from fala.slots.folder import Folder, Prepared, Snapshot, Task
 from fala.slots.installing import BUNDLES, bundle_path
 from fala.slots.release import Release
 from fala.slots.slot import slot_record
-from fala.slots.trial import TRIES, is_fault
+from fala.slots.trial import after, event_of
 from fala.slots.tries import Files
 from fala.slots.validation import FEW_EDGE_CASES, check_trial
 from fala.store.settings import Trial
@@ -100,7 +100,11 @@ def give_up(folder: Folder, error: BundleError | DeviceChangedError) -> bool:
         release's fault, or the previous slot fails as well.
     """
     trial = folder.trials.running()
-    return trial is not None and is_fault(error) and fall_back(folder, trial, str(error))
+    return (
+        trial is not None
+        and after(trial, event_of(error)) == "fall back"
+        and fall_back(folder, trial, str(error))
+    )
 
 
 def check_tries(folder: Folder) -> None:
@@ -111,11 +115,11 @@ def check_tries(folder: Folder) -> None:
     """
     trials = folder.trials
     trial = trials.running()
-    if trial is None or trial.tries < TRIES:
+    if trial is None or after(trial, "load") != "fall back":
         return
     with trials.exclusive() as exclusive:  # otherwise the last try is still running
         trial = trials.running()
-        if exclusive and trial is not None and trial.tries >= TRIES:
+        if exclusive and trial is not None and after(trial, "load") == "fall back":
             reason = f"{trial.tries} processes in a row ended while it was loaded or probed"
             fall_back(folder, trial, reason)
 
@@ -206,8 +210,8 @@ def roll_back(folder: Folder) -> None:
     with store.transaction():
         _go_back(folder)
         store.settings.set_fell_back(None)
-        if trials.running() is not None:  # of the slot that is active again
-            trials.begin()
+        if (trial := trials.running()) is not None:
+            trials.write(trial, "resume", store.slots.state().generation)
 
 
 def confirm(folder: Folder) -> None:
@@ -305,7 +309,8 @@ def install_release(prepared: Sequence[Prepared]) -> None:
             base, *adapters = (_write(each, in_place=in_place) for each in prepared)
             trial = None
             if not in_place:
-                trial = folder.trials.begin()
+                state = store.slots.state()
+                trial = folder.trials.begin(state.slot, state.generation)
                 manifest, admission = base.bundle.manifest, store.settings.admission()
                 admission = admission.with_version(manifest.product, manifest.version)
                 store.settings.set_admission(admission)

@@ -7,15 +7,16 @@ the release's fault.
 
 | event | meaning | the trial afterwards |
 | --- | --- | --- |
-| ``load`` | a process is about to load the release | one more try |
+| ``load`` | a process is about to load the release | one more try; ``fall back`` after ``TRIES`` |
 | ``answer`` | the release has passed its probes | no try |
 | ``survive`` | an error was not the release's fault | one try less |
+| ``fail`` | an error was the release's fault | ``fall back`` |
 | ``predict`` | a number of predictions | that many more; ``over`` after ``PREDICTIONS`` |
 | ``confirm`` | the app is content | ``over`` |
+| ``resume`` | a rollback made its slot active, at a generation | a new trial |
 
-``over`` is a good end. The device falls back to the previous slot instead, without a further event,
-if there are ``TRIES`` tries before a process loads the release, or if an error is its fault. The
-functions here read no disk and change nothing; ``fala.slots.switching`` carries out what they say.
+``over`` is a good end. ``fall back`` makes the previous slot active. The functions here read no
+disk and change nothing; ``fala.slots.switching`` carries out what they return.
 """
 
 from __future__ import annotations
@@ -34,20 +35,20 @@ TRIES = 3
 #: confidence (the rule of three). They take a day or two of use, which leaves time to fall back.
 PREDICTIONS = 100
 
-Event = Literal["load", "answer", "survive", "predict", "confirm"]
-Over = Literal["over"]
+Event = Literal["load", "answer", "survive", "fail", "predict", "confirm", "resume"]
+End = Literal["over", "fall back"]
 
 
-def after(trial: Trial, event: Event, number: int = 0) -> Trial | Over:
+def after(trial: Trial, event: Event, number: int = 0) -> Trial | End:
     """Return what an event makes of a trial, by the table above.
 
     Args:
         trial: The trial, which is not changed.
         event: The event.
-        number: The number of predictions.
+        number: The number of predictions, or the generation of a slot that is active again.
     """
     match event:
-        case "load":
+        case "load" if trial.tries < TRIES:
             return replace(trial, tries=trial.tries + 1)
         case "answer":
             return replace(trial, tries=0)
@@ -55,16 +56,20 @@ def after(trial: Trial, event: Event, number: int = 0) -> Trial | Over:
             return replace(trial, tries=max(trial.tries - 1, 0))
         case "predict" if trial.predictions + number < PREDICTIONS:
             return replace(trial, predictions=trial.predictions + number)
-        case _:
+        case "resume":
+            return Trial(trial.slot, number)
+        case "predict" | "confirm":
             return "over"
+        case _:
+            return "fall back"
 
 
-def is_fault(error: BaseException) -> bool:
-    """Return whether an error is the fault of a release, and not a shortage elsewhere."""
+def event_of(error: BaseException) -> Event:
+    """Return what an error means for a trial: the release's fault, or a shortage elsewhere."""
     cause: BaseException | None = error
     while cause is not None:
         short = isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError)
         if short or isinstance(cause, sqlite3.Error | MemoryError | ImportError):
-            return False
+            return "survive"
         cause = cause.__cause__
-    return isinstance(error, BundleError)
+    return "fail" if isinstance(error, BundleError) else "survive"

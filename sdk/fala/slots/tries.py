@@ -17,7 +17,7 @@ from threading import Lock
 
 from fala.base.errors import DeviceError
 from fala.base.files import Identity
-from fala.slots.trial import Event, Over, after
+from fala.slots.trial import End, Event, after
 from fala.store.interrupts import interruptible
 from fala.store.settings import Trial
 from fala.store.store import Store
@@ -58,16 +58,18 @@ class Trials:
         trial = self._store.settings.trial()
         return trial if trial is not None and trial.slot == self._store.slots.state().slot else None
 
-    def begin(self) -> Trial:
-        """Put the active slot on trial. Call it in a transaction."""
-        state = self._store.slots.state()
-        trial = Trial(state.slot, state.generation)
+    def begin(self, slot: str, generation: int) -> Trial:
+        """Put a slot on trial. Call it in a transaction."""
+        trial = Trial(slot, generation)
         self._store.settings.set_trial(trial)
         self._store.settings.set_fell_back(None)
         return trial
 
-    def write(self, trial: Trial, event: Event, number: int = 0) -> Trial | Over:
-        """Write and return what an event makes of a trial. Call it in a transaction."""
+    def write(self, trial: Trial, event: Event, number: int = 0) -> Trial | End:
+        """Write and return what an event makes of a trial. Call it in a transaction.
+
+        Whoever makes the other slot active also writes the fall back.
+        """
         settings, slots = self._store.settings, self._store.slots
         current = settings.trial()
         if current is None or current.began != trial.began:
@@ -75,7 +77,7 @@ class Trials:
         result = after(current, event, number)
         if isinstance(result, Trial):
             settings.set_trial(result)
-        else:
+        elif result == "over":
             settings.set_trial(None)
             slots.advance(slots.state().generation, to_fit=None)
             _log.info("%s: the trial of the release ended well", self._path)
@@ -185,7 +187,7 @@ class Trials:
 
     def _note(
         self, trial: Trial, event: Event, number: int = 0, *, wait: bool = False
-    ) -> Trial | Over | None:
+    ) -> Trial | End | None:
         """Write what an event makes of a trial; None if others write, or the disk is full."""
         try:
             with self._store.turn(wait=wait), self._store.transaction():
