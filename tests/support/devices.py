@@ -30,6 +30,7 @@ def unchecked(path, *statements):
     """Change a store in a way that it does not allow."""
     with closing(sqlite3.connect(path / "store.sqlite3")) as db, db:
         db.execute("PRAGMA foreign_keys = OFF")
+        db.execute("PRAGMA ignore_check_constraints = ON")
         for statement in statements:
             db.execute(statement)
 

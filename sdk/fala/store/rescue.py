@@ -168,8 +168,9 @@ class DamagedStore:
         Raises:
             DeviceError: If the key is not the store's.
         """
-        ((mark,),) = self.select("device", "SELECT key_mark FROM device") or [(None,)]
-        ((sealed,),) = self.select("digests", "SELECT sealed FROM digests") or [(None,)]
+        # A damaged page may show further rows of a table that has one.
+        ((mark,), *_) = self.select("device", "SELECT key_mark FROM device") or [(None,)]
+        ((sealed,), *_) = self.select("digests", "SELECT sealed FROM digests") or [(None,)]
         query = "SELECT count(*), count(sealed) FROM texts"
         ((count, encrypted),) = self.select("texts", query) or [(0, 0)]
         if self.problems and codec.encrypted and mark is sealed is None and not count:
@@ -233,7 +234,7 @@ class DamagedStore:
 
     def text_key(self) -> bytes:
         """Return the key of the digests that replace texts; empty if texts are kept."""
-        (setting,) = self.unbound("device", "keep_text, text_key") or [(None, None)]
+        (setting, *_) = self.unbound("device", "keep_text, text_key") or [(None, None)]
         key = self.value("device", decode_key, *setting)
         if key is None:
             raw = "" if self.texts else self.path.read_bytes().decode("latin-1")

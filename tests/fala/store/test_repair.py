@@ -70,6 +70,18 @@ def test_unreadable_rows_affect_no_other_row(folder, replaced):
     assert Device.examine(folder).whole
 
 
+def test_further_rows_of_a_table_that_has_one_lose_nothing(folder):
+    before = rows_of(folder)
+    unchecked(
+        folder,
+        "INSERT INTO device (one, keep_text) VALUES (2, 'always')",
+        "INSERT INTO digests (one, sealed) VALUES (2, x'00')",
+    )
+    assert Device.repair(folder).lost == 0
+    assert rows_of(folder) == before
+    assert Device.examine(folder).whole
+
+
 def test_another_key_deletes_the_damaged_store(folder):
     """The damaged store has texts that anybody could read without the new key."""
     unchecked(folder, "UPDATE examples SET label = x'ff' WHERE id = 1")
