@@ -9,10 +9,10 @@ Every user has --labels labels of texts that are drawn from the same --pool text
 or words at random.
 
 Reported are the disk beside the releases, a user; the seconds of the replacement on --jobs
-processes, or on a Ray cluster of so many workers on this machine (--ray), with what it did; and the
-predictions of 50 users by another process, which also learns: before the replacement and during it.
-``wrong`` counts the users that do not have the new release, or lack a label that was learned before
-or meanwhile.
+processes, or with --ray on as many workers of a Ray cluster on this machine, with what it did; and
+the predictions of 50 users by another process, which also learns: before the replacement and during
+it. ``wrong`` counts the users that do not have the new release, or lack a label that was learned
+before or meanwhile.
 """
 
 from __future__ import annotations

@@ -54,6 +54,7 @@ class Messages:
                     self.found.setdefault(cls.__name__, set()).add((place, message))
             return construct(cls, *arguments, **options)
 
+        # mypy forbids to replace a method, which is how every raised error is seen here.
         FalaError.__new__ = watched  # type: ignore[method-assign, assignment]
 
     def lines(self) -> Iterator[str]:
