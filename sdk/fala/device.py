@@ -812,7 +812,7 @@ class Device:
         head = self._snapshot(adapter).head
         stored = label_to_find(label, head)
         store = self._learner(adapter).store
-        with_text = store.texts.kept
+        with_text = store.texts.kept()
         return (
             replace_fields(
                 row,
@@ -855,7 +855,7 @@ class Device:
             4
         """
         name = check_name(user, "user")
-        if not self._folder.store.texts.kept:
+        if not self._folder.store.texts.kept():
             raise DataError("there is no text to write, because this device does not store texts")
         return write_rows(target, [*self.examples(adapter=adapter)], name)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -54,10 +54,11 @@ class Carrying:
     dimension: int | None
     adapters: Mapping[str, Path]
     admitted: tuple[str, bool] = ("", False)
+    _loaded: Release | None = field(default=None, init=False)
 
     def __getstate__(self) -> dict[str, Any]:
         # What this process has loaded stays in this process.
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.init}
 
     def admit(self) -> str:
         """Admit the release, which audits and validates it unless it is already kept for devices.
@@ -79,7 +80,7 @@ class Carrying:
         """Carry a device over; an error of that device is an outcome."""
         path, key = item
         try:
-            if (release := self._loaded) is not None:
+            if (release := self._load()) is not None:
                 self._check(release.bundle)
                 self._check(open_bundle(release.bundle.path))
         except FalaError as error:
@@ -93,7 +94,7 @@ class Carrying:
 
     def close(self) -> None:
         """Take the cached embeddings from the backbone, which other devices may use."""
-        release = self.__dict__.pop("_loaded", None)
+        release, self._loaded = self._loaded, None
         if release is not None and isinstance(backbone := release.backbone.load(), OnnxEncoder):
             backbone.cached = None
 
@@ -105,11 +106,10 @@ class Carrying:
     def _encoder(self) -> Functions | None:
         return cached(self.functions, self._cache)
 
-    @cached_property
-    def _loaded(self) -> Release | None:
-        """The release, loaded for all devices of this process; None for an app's encoder."""
-        if self.release is None:
-            return None
+    def _load(self) -> Release | None:
+        """Load the release once for all devices of this process; None for an app's encoder."""
+        if self.release is None or self._loaded is not None:
+            return self._loaded
         digest, needed = self.admitted
         VALIDATED[digest] = needed
         encoders = Encoders(self._encoder)
@@ -117,6 +117,7 @@ class Carrying:
         if isinstance(backbone := release.backbone.load(), OnnxEncoder):
             # No encoder of an app can have this name.
             backbone.cached = partial(self._cache.encode, backbone="\0")
+        self._loaded = release
         return release
 
     @cached_property
@@ -175,6 +176,6 @@ def _left(snapshot: Snapshot, budget: Budget) -> Budget | None:
     encoded = reading.embeddings(snapshot.backbone)
     pending = sum(text not in encoded for text in reading.texts())
     left = budget.passes(bool(snapshot.release.bridges)) - len(encoded)
-    if left <= 0 or not pending or snapshot.release.static or not reading.store.texts.kept:
+    if left <= 0 or not pending or snapshot.release.static or not reading.store.texts.kept():
         return None
     return Budget(left, budget.seconds)

@@ -113,7 +113,7 @@ def item_vectors(snapshot: Snapshot, examples: Sequence[Example]) -> Encoded:
 
 def encode_free(snapshot: Snapshot, reading: Reading) -> None:
     """Encode and store all texts if that costs no forward pass, as with word vectors."""
-    if not snapshot.release.static or not reading.store.texts.kept:
+    if not snapshot.release.static or not reading.store.texts.kept():
         return
     encoded = reading.embeddings(snapshot.backbone)
     missing = [text for text in reading.texts() if text not in encoded]

@@ -193,7 +193,7 @@ def gather(reading: Reading, space: Space) -> GatheredRows:
         sources = [(bridge, embeddings) for bridge, embeddings in every if embeddings]
     encoded = set(real).union(*(embeddings for _, embeddings in sources))
     head = space.head
-    by_ngrams = head.lexical is not None and reading.store.texts.kept
+    by_ngrams = head.lexical is not None and reading.store.texts.kept()
     rows: list[StoredExample] = []
     pending: list[StoredExample] = []
     for row in reading.examples():

@@ -126,7 +126,7 @@ class Learner:
     ) -> list[int]:
         """Store examples and labels, and return their ids once they are on the disk."""
         ids = self._keep(snapshot, examples, labels)
-        if not self.store.texts.kept:  # the texts cannot be encoded later
+        if not self.store.texts.kept():  # the texts cannot be encoded later
             snapshot, encoded = self._encode(snapshot, examples, Run())
             self.task.keep_embeddings(snapshot.backbone, encoded)
         return ids
@@ -227,7 +227,7 @@ class Learner:
         fitted = int(rows.training.used.sum())
         if result.fit is None:
             decision = snapshot.active.decision
-            if rows.pending and not self.store.texts.kept:
+            if rows.pending and not self.store.texts.kept():
                 reason = f"{NOT_KEPT}: no example with a label has an embedding of this backbone"
         else:
             _log.info("fitted to %d examples: %s", fitted, reason)

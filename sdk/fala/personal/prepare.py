@@ -264,7 +264,7 @@ def check(carried: Carried, run: Run) -> int:
     run.check("check")
     with run.stage("check"):
         texts: list[str] = []
-        if reading.store.texts.kept:
+        if reading.store.texts.kept():
             newest = reading.examples()[-PROBES:]
             texts = unique_texts(row.stored for row in newest)
         if isinstance(backbone, ExternalEncoder):
@@ -290,7 +290,7 @@ def _choice(
     They are all texts if encoding costs no pass; over a bridge or with n-grams, those by which the
     models are compared; and otherwise representatives.
     """
-    if not rows.reading.store.texts.kept:
+    if not rows.reading.store.texts.kept():
         return Choice([])
     if release.static:
         return Choice(rows.pending_texts())
@@ -308,7 +308,7 @@ def _vendor_reason(before: Snapshot, rows: GatheredRows) -> str:
     """Return why the vendor's own model is installed."""
     if not rows.ids and not rows.pending:
         return "the device has no examples yet"
-    if not rows.ids and not rows.reading.store.texts.kept:
+    if not rows.ids and not rows.reading.store.texts.kept():
         return (
             f"{NOT_KEPT}, and none of {counted(len(rows.pending), 'example')} has an embedding; a "
             "release with a bridge from the old backbone would carry the personal model over"

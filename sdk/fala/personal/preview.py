@@ -88,7 +88,7 @@ def _passes_to_know(sides: Sides, first: Carried, compared: int) -> int | None:
 def _further(first: Carried, run: Run) -> int:
     """Return the number of texts that a refinement would encode after the first model, at most."""
     rows = first.model.rows
-    if first.release.static or not rows.space.instant or not rows.reading.store.texts.kept:
+    if first.release.static or not rows.space.instant or not rows.reading.store.texts.kept():
         return 0
     pending = rows.pending_texts()
     remaining = run.budget.passes(bool(rows.space.bridges)) - len(first.embeddings)

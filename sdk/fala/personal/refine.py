@@ -155,7 +155,7 @@ def _batches(snapshot: Snapshot, run: Run, passes: int, refined: Refined) -> Sto
         Why no more texts are encoded.
     """
     rows, stopped = refined.last.rows, Stopped.BUDGET
-    if rows.pending_texts() and not rows.reading.store.texts.kept:
+    if rows.pending_texts() and not rows.reading.store.texts.kept():
         passes, stopped = 0, Stopped.NOT_KEPT
     evidence = rows.training.used.any()
     if not evidence and (stopped is Stopped.NOT_KEPT or not rows.pending):

@@ -272,7 +272,7 @@ def _refine(replaced: Sequence[Replaced], run: Run) -> Replaced:
     for position, result in enumerate(replaced):
         first = result.first
         # Without a bridge or n-grams, the first model has used the budget.
-        refinable = first.model.rows.space.instant or not first.task.store.texts.kept
+        refinable = first.model.rows.space.instant or not first.task.store.texts.kept()
         if refinable and not first.release.static and run.budget.forward_passes != 0:
             share = _share(remaining, len(replaced) - position)
             refined = refine(first.task, run, share, first.model)

@@ -71,7 +71,7 @@ def create(
         # This is one transaction, so a creation that is killed leaves no device, and the second of
         # two concurrent creations finds the device of the first one.
         with store.transaction():
-            if store.is_complete:
+            if store.is_complete():
                 raise DeviceError(
                     f"{path}: the folder is not empty; use Device.open to open the device in it"
                 )
@@ -121,7 +121,7 @@ def open_folder(path: Path, codec: Codec, encoders: Encoders, releases: ReleaseF
         raise DeviceError(f"{path}: not a device folder; make one with Device.create")
     store = Store.open(path / STORE, codec=codec)
     try:
-        if not store.is_complete:
+        if not store.is_complete():
             raise DeviceError(f"{path}: {EMPTY}")
         tidy(path, store)
         folder = Folder(path, store, encoders, releases)

@@ -73,7 +73,7 @@ def erase(folder: Path, store: Store) -> None:
         except BaseException:
             deleted = False
             with contextlib.suppress(DeviceError):
-                deleted = not store.is_complete  # an interrupt came after the commit
+                deleted = not store.is_complete()  # an interrupt came after the commit
             with contextlib.suppress(OSError):  # another file may be at the folder's path
                 if not deleted:
                     mark.unlink(missing_ok=True)

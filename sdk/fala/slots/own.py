@@ -112,7 +112,7 @@ def on_encoder(
             _check_same(bundle, encoder, named=named)
     before = active.release.bundle.encoder
     folder.encoders.add(encoder.name, encoder.function, encoder.name if before is None else before)
-    head, ngrams = active.head, folder.store.texts.kept
+    head, ngrams = active.head, folder.store.texts.kept()
     return own_release(encoder, head.task, head.labels, head.link, ngrams=ngrams)
 
 

@@ -18,7 +18,7 @@ def status(task: Task) -> Status:
     previous = task.previous(snapshot)
     manifest, head = snapshot.release.bundle.manifest, snapshot.head
     examples, labelled = store.examples.counts()
-    by_ngrams = head.lexical is not None and store.texts.kept
+    by_ngrams = head.lexical is not None and store.texts.kept()
     return Status(
         release=snapshot.release.name,
         product=manifest.product,

@@ -95,8 +95,8 @@ class Database:
                     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
                     keep_private(path)
             try:
-                if not is_current(version_of(self._reader), str(path)):
-                    create_tables(self._writer, str(path))
+                if not is_current(version_of(self._reader()), str(path)):
+                    create_tables(self._writer(), str(path))
                 self._file = _inode(path)
             except BaseException:
                 self._disconnect()
@@ -133,11 +133,9 @@ class Database:
             except RuntimeError:  # it was not taken
                 pass
 
-    @property
     def _writer(self) -> sqlite3.Connection:
         return self._connected(writes=True)
 
-    @property
     def _reader(self) -> sqlite3.Connection:
         return self._connected(writes=False)
 
@@ -160,7 +158,8 @@ class Database:
     @property
     def _is_writing(self) -> bool:
         """Whether this thread is in a transaction."""
-        return self.turns.mine and not self.turns.closed and self._writer.in_transaction
+        writer = self._connections.get(True)
+        return self.turns.mine and writer is not None and writer.in_transaction
 
     def use(self, codec: Codec) -> None:
         """Use another codec for the records; other threads see it from the commit on.
@@ -175,7 +174,7 @@ class Database:
         if not self._is_writing:
             self._codec = codec
         with self.named_errors():
-            self.digests.use(codec, lambda: self._writer)
+            self.digests.use(codec, self._writer)
             with self.connection() as db:
                 row = db.execute(_MARK).fetchone()
         if row is None:
@@ -196,14 +195,14 @@ class Database:
             return
         with self.turns.turn(), self.named_errors():
             scrub_later = self._scrub_later
-            with self._writer:  # rolls back, even if an interrupt comes
+            with self._writer():  # rolls back, even if an interrupt comes
                 self._begin()
                 yield
                 with self.rows("its digests are damaged"):
-                    self.digests.write(self._writer)
+                    self.digests.write(self._writer())
                 self._commit()
             if not self._scrub_later:  # scrubbing frees the pages as well
-                self._writer.execute(_SHRINK)
+                self._writer().execute(_SHRINK)
             committed, self._committed = self._committed, []
             for call in committed:
                 call()
@@ -213,7 +212,7 @@ class Database:
     def _begin(self) -> None:
         """Begin a transaction, and discard what one that was rolled back left in memory."""
         with self._patience(wait=self.turns.waits):
-            self._writer.execute("BEGIN IMMEDIATE")
+            self._writer().execute("BEGIN IMMEDIATE")
         self._committed.clear()
         self.digests.discard()
         if self._next_codec is not self._codec:
@@ -225,20 +224,20 @@ class Database:
         """Wait for other programs that read or write only if ``wait`` is true."""
         try:
             if not wait:
-                self._writer.execute("PRAGMA busy_timeout = 0")
+                self._writer().execute("PRAGMA busy_timeout = 0")
             yield
         finally:
             if not wait:
-                self._writer.execute(f"PRAGMA busy_timeout = {READERS_TIMEOUT_MS}")
+                self._writer().execute(f"PRAGMA busy_timeout = {READERS_TIMEOUT_MS}")
 
     def _commit(self) -> None:
         if self._next_codec is self._codec:
-            self._writer.execute("COMMIT")
+            self._writer().execute("COMMIT")
             return
         with self._reading:  # so that nobody reads with the old codec
             before, self._codec = self._codec, self._next_codec
             try:
-                self._writer.execute("COMMIT")
+                self._writer().execute("COMMIT")
             except sqlite3.Error:
                 self._codec = before
                 raise
@@ -255,10 +254,10 @@ class Database:
         """
         if self.turns.mine:
             with self.named_errors():
-                yield self._writer
+                yield self._writer()
             return
         with self._reading, self.named_errors():
-            yield self._reader
+            yield self._reader()
 
     @interruptible
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -317,7 +316,7 @@ class Database:
 
     def note_deletion(self) -> None:
         """Note that ``scrub`` has to overwrite deleted rows. Call it in a transaction."""
-        self._writer.execute("UPDATE device SET overwrites = min(overwrites, 1) - 1")
+        self._writer().execute("UPDATE device SET overwrites = min(overwrites, 1) - 1")
         self._scrub_later = True
 
     def scrub(self, *, wait: bool = True) -> bool:
@@ -359,18 +358,18 @@ class Database:
         """
         if not wait and not self._empty_log():  # checked before the costly part
             return False
-        self._writer.execute("VACUUM")
+        self._writer().execute("VACUUM")
         if not self._empty_log():
             return False
         # The number differs if another process has deleted rows meanwhile.
         query = "UPDATE device SET overwrites = 1 WHERE overwrites IS ?"
-        overwritten = self._writer.execute(query, (deletions,)).rowcount == 1
-        self._writer.execute(_SHRINK)
+        overwritten = self._writer().execute(query, (deletions,)).rowcount == 1
+        self._writer().execute(_SHRINK)
         return overwritten
 
     def _empty_log(self) -> bool:
         """Move the write-ahead log into the file, and return False if another process reads it."""
-        (busy, *_) = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        (busy, *_) = self._writer().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         return not busy
 
     def _forked(self) -> None:
@@ -417,7 +416,7 @@ class Database:
     def _check_current(self) -> None:
         """Raise an error unless the path still names the file that was opened."""
         self._check_exchanged()
-        if self._writer.execute(_MARK).fetchone() != (self._mark,):
+        if self._writer().execute(_MARK).fetchone() != (self._mark,):
             raise DeviceError(f"{self.path}: was encrypted meanwhile; open the device again")
 
     def _check_exchanged(self) -> None:

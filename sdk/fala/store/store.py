@@ -74,7 +74,7 @@ class Store:
         store = cls(Database(path, create=create, codec=codec))
         try:
             mark = store.settings.key_mark()
-            if mark is not None or store.is_complete:  # otherwise ``write_mark`` comes first
+            if mark is not None or store.is_complete():  # otherwise ``write_mark`` comes first
                 check_mark(path, mark, codec)
                 store.database.use(codec.of(mark))
                 store._verify()
@@ -92,9 +92,8 @@ class Store:
         """
         return Store(self.database, adapter, self.texts)
 
-    @property
     def is_complete(self) -> bool:
-        """Whether a model was ever installed; if not, the device's creation was not finished."""
+        """Return whether a model was ever installed; if not, the creation was not finished."""
         with self.database.connection() as db:
             return db.execute("SELECT 1 FROM active").fetchone() is not None
 

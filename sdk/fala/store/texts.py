@@ -87,9 +87,8 @@ class Texts:
         self._db = database
         self._key: bytes | None = None
 
-    @property
     def key(self) -> bytes:
-        """The key of the digests that replace texts; empty if texts are kept."""
+        """Return the key of the digests that replace texts; empty if texts are kept."""
         if self._key is None:
             with self._db.rows("its settings are damaged") as db:
                 row = db.execute("SELECT keep_text, text_key FROM device").fetchone()
@@ -98,10 +97,9 @@ class Texts:
                 self._key = decode_key(*row)
         return self._key
 
-    @property
     def kept(self) -> bool:
-        """Whether texts are kept, so that they can be encoded again and have n-grams."""
-        return not self.key
+        """Return whether texts are kept, so that they can be encoded again and have n-grams."""
+        return not self.key()
 
     def set_key(self, key: bytes) -> None:
         """Write whether texts are kept, before the first text. Call it in a transaction."""
@@ -112,14 +110,14 @@ class Texts:
 
     def names(self, texts: Sequence[str]) -> list[str]:
         """Return the names of some texts in the store."""
-        if self.kept:
+        if self.kept():
             return list(texts)
-        digests = (hmac.new(self.key, text.encode(), hashlib.sha256) for text in texts)
+        digests = (hmac.new(self.key(), text.encode(), hashlib.sha256) for text in texts)
         return [f"hmac:{digest.hexdigest()}" for digest in digests]
 
     def named(self, examples: Sequence[Example]) -> list[Example]:
         """Return examples with names in place of their texts."""
-        if self.kept:
+        if self.kept():
             return list(examples)
         texts = unique_texts(examples)
         names = dict(zip(texts, self.names(texts), strict=True))
@@ -132,13 +130,13 @@ class Texts:
 
     def ngrams(self, names: Sequence[str]) -> Ngrams:
         """Return the n-grams of texts, given their names; empty if texts are not kept."""
-        if self.kept:
+        if self.kept():
             return ngrams(names)
         return np.zeros(len(names) + 1, dtype=np.intp), np.empty(0, dtype=np.int32)
 
     def newest(self, count: int) -> list[str]:
         """Return the most recently added texts of all tasks; empty if texts are not kept."""
-        if not self.kept:
+        if not self.kept():
             return []
         with self._db.rows("its texts are damaged") as db:
             query = "SELECT id, text, sealed FROM texts ORDER BY id DESC LIMIT ?"
