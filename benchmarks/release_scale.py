@@ -33,7 +33,7 @@ from typing import Any
 import click
 import numpy as np
 from support.documents import write_release, write_word_vectors
-from support.measuring import benchmark, memory_fields, timed
+from support.measuring import benchmark, timed
 
 _WORDS, _LENGTH = 20_000, 12
 _DIMENSION, _EARLIER = 50, 32
@@ -128,6 +128,14 @@ def write_vectors(folder: Path, world: World, seed: int) -> None:
     rows = next(world.chunks())[:2_000]
     texts, labels = [row[2] for row in rows], [row[3] for row in rows]
     write_release(folder / "earlier.fala", bundle, texts, labels, words=False)
+
+
+def memory_fields(process: int) -> dict[str, int]:
+    """The memory of a process by Linux's names, such as ``RssAnon``, in bytes, and ``PPid``."""
+    lines = Path(f"/proc/{process}/status").read_text(encoding="utf-8").splitlines()
+    fields = dict(line.split(":", 1) for line in lines)
+    sizes = {name: 1024 * int(value.split()[0]) for name, value in fields.items() if " kB" in value}
+    return sizes | {"PPid": int(fields["PPid"])}
 
 
 def memory_of(process: int) -> int:
