@@ -53,7 +53,8 @@ class _Device:
     """One device's fit at any scales, faster than with ``fit_device``.
 
     Attributes:
-        gaussian: The prior with all scales equal to 1.
+        gaussian: The prior with all scales equal to 1, without its blocks, which the Gram matrices
+            replace.
         vendor: The vendor's logits of the n training examples, shape (n, C).
         problem: The objective of the training examples with all scales equal to 1, without its
             rows.
@@ -85,6 +86,8 @@ class _Device:
         )
         stacked = gaussian.rows(training).stack(gaussian.rows(scored)).parts
         grams = np.stack([part.gram()[:, :count].astype(np.float32) for part in stacked])
+        # A block of n-grams has a megabyte of numbers for each of hundreds of devices.
+        gaussian = replace(gaussian, centres=(), roots=(), weights=())
         return cls(gaussian, vendor, problem, grams[:, :count], beside, grams[:, count:])
 
     def kernel(self, products: NDArray[np.float32], scales: Scales) -> Floats:

@@ -1,4 +1,5 @@
 import itertools
+import tracemalloc
 from collections import Counter
 
 import numpy as np
@@ -15,6 +16,7 @@ from fala.model.scales import Scales
 from fala.solver.fit import BIAS_SCALE, DENSE_SCALE, SLOPE_SCALE
 from fala.solver.fit import fit as fit_device
 from fala.solver.training import TrainingSet, blocks_of
+from fala.text.ngrams import BUCKETS
 from fala_export.embedding import Embedder
 from fala_export.fit import annotators as learning
 from fala_export.fit import scales as scales_module
@@ -297,7 +299,11 @@ def test_losses_of_scored_examples_are_those_of_the_devices_fit(labels, link):
         every = TrainingSet(blocks, head.bias, shares, np.full(shares.shape, np.nan), link)
         scored = np.arange(40, 60 - person)
         sets.append(Simulated(every.take(np.arange(40)), every.take(scored)))
+    tracemalloc.start()
     devices, near = Devices.of([sets[:1], sets[1:3], sets[3:4], sets[4:]]), None
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert held < 8 * BUCKETS  # One number for each n-gram and device would be five times as much.
     for numbers in ((1.0, 3.0, 1.0, 1.0), (0.1, 0.0, 0.4, 0.1), (10.0, 0.3, 0.0, 0.0)):
         scales = Scales.of_numbers(numbers)
         losses, near = devices.losses(scales, (0.0, 1.0), near)
