@@ -142,14 +142,14 @@ def memory_of(process: int) -> int:
     """The anonymous memory of a process and its children, in bytes."""
     parents, sizes = {}, {}
     for status in Path("/proc").glob("[0-9]*/status"):
-        number = int(status.parent.name)
         with suppress(OSError):  # it has just ended
-            fields = memory_fields(number)
-            parents[number], sizes[number] = fields["PPid"], fields.get("RssAnon", 0)
+            fields = dict(re.findall(r"^(PPid|RssAnon):\s+(\d+)", status.read_text(), re.MULTILINE))
+            number = int(status.parent.name)
+            parents[number], sizes[number] = int(fields["PPid"]), int(fields.get("RssAnon", 0))
     family = {process}
     while more := {child for child, parent in parents.items() if parent in family} - family:
         family |= more
-    return sum(sizes.get(member, 0) for member in family)
+    return 1024 * sum(sizes.get(member, 0) for member in family)
 
 
 def release(folder: Path, rows: int) -> dict[str, Any]:
