@@ -81,25 +81,12 @@ class Watch:
 def write_releases(folder: Path, backbone: str, names: list[str]) -> None:
     """Word vectors and a transformer with heads of the same labels, and a bridge between them."""
     texts = [str(row.example) for row in sample_rows(users=1).public]
-    labels = [names[_class(text, len(names))] for text in texts]
+    labels = [names[sum(map(ord, text)) % len(names)] for text in texts]
     old, new = (
         write_release(folder / f"{name}.fala", bundle_of(bundle), texts, labels)
         for name, bundle in (("old", "glove"), ("new", backbone))
     )
     add_bridge(new, old, texts)
-
-
-def _class(text: str, count: int) -> int:
-    """A class by a text's words, which no head has learned."""
-    return sum(map(ord, text)) % count
-
-
-def posts_of(count: int, names: list[str], seed: int) -> tuple[list[str], list[str]]:
-    """Distinct posts, with labels by this user's taste."""
-    chosen, _ = documents_of(count, seed)
-    words = ("i", "you", "the", "a")
-    counts = (sum(word in text.split() for word in words) for text in chosen)
-    return chosen, [names[count % len(names)] for count in counts]
 
 
 @benchmark
@@ -110,8 +97,8 @@ def posts_of(count: int, names: list[str], seed: int) -> tuple[list[str], list[s
 def main(backbone: str, examples: int, labels: int, repeats: int, seed: int) -> dict[str, Any]:
     """Count and time the operations of one device."""
     names = [f"label {number}" for number in range(labels)]
-    further = 4 * repeats + 8
-    texts, given = posts_of(examples + further, names, seed)
+    texts, _ = documents_of(examples + 4 * repeats + 8, seed)
+    given = [names[len(text.split()) % labels] for text in texts]  # what no head has learned
     fresh = iter(zip(texts[examples:], given[examples:], strict=True))
     watch = Watch()
     with tempfile.TemporaryDirectory() as temporary:

@@ -4,7 +4,7 @@
     python benchmarks/faults.py --count 200 --seed 1 --json
 
 A device is created, learns, is replaced over a bridge and without one, refined, forgets, is rolled
-back and, with fala-sdk[export,ota], updated: on a disk that is full from some operation on (ENOSPC
+back and updated: on a disk that is full from some operation on (ENOSPC
 for all that needs room), or that fails at one operation (EIO). In an operation a file is
 created, written, synced, truncated, renamed or deleted, by Python or by SQLite. With --count a
 sample is drawn; else each is tried.

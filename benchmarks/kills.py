@@ -4,11 +4,10 @@
     python benchmarks/kills.py --count 200 --seed 1 --json
 
 A device is created, learns, is replaced over a bridge and without one, refined, forgets, is rolled
-back and, with fala-sdk[export,ota], updated; each time in a process of its own, which dies by
-SIGKILL. Half of the kills come at random instants. The others come just before an operation on the
-disk, of Python or SQLite: first at every sync, rename and deletion, where unsynced bytes are lost
-as in a power cut; then at any, where they are kept, lost, or lost by chance with a write torn in
-two.
+back and updated; each time in a process of its own, which dies by SIGKILL. Half of the kills come
+at random instants. The others come just before an operation on the disk, of Python or SQLite: first
+at every sync, rename and deletion, where unsynced bytes are lost as in a power cut; then at any,
+where they are kept, lost, or lost by chance with a write torn in two.
 
 After each the folder must open, keep every acknowledged example, predict to the last bit as the old
 model or the new one (or one between, as a refinement commits several), and (tried after half of the

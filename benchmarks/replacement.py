@@ -7,12 +7,11 @@
 One device holds a user's documents, of the built-in sample. Each repeat replaces the old release by
 the new one on a fresh copy of the device. It also encodes as many texts of the same user as the
 budget has forward passes, with a session of the same bundle that is already loaded. The two take
-turns; the figures are medians. Chosen texts are longer than random ones, so a second ratio compares
-with encoding the same texts as the replacement, with that session and in one call. With --bridge
-the new release has a bridge from the old one's backbone, learned on other texts. Both releases read
-n-grams. On a busy machine the clock also counts other programs, so processor time of all threads is
-reported, too: of the replacement, and of its first answer, from the call to the commit (which opens
-and checks the release; its session loads in a second thread).
+turns; the figures are medians. With --bridge the new release has a bridge from the old one's
+backbone, learned on other texts. Both releases read n-grams. On a busy machine the clock also
+counts other programs, so processor time of all threads is reported, too: of the replacement, and of
+its first answer, from the call to the commit (which opens and checks the release; its session loads
+in a second thread).
 """
 
 from __future__ import annotations
@@ -22,67 +21,35 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import click
-import numpy as np
-from numpy.typing import NDArray
 from support.documents import add_bridge, bundle_of, documents_of, write_release
-from support.measuring import REPEATS, benchmark, timed
+from support.measuring import benchmark, timed
 
 import fala
-from fala.backbones import Backbone, OnnxEncoder
 
 #: Texts that a bridge is learned on.
 PUBLIC = 800
 
 
-@contextmanager
-def recording(encoded: list[str]) -> Iterator[None]:
-    """Record every text that passes through a transformer."""
-    encode = OnnxEncoder.encode
-
-    def encode_and_record(self: OnnxEncoder, texts: Sequence[str]) -> NDArray[np.float32]:
-        encoded.extend(texts)
-        return encode(self, texts)
-
-    with mock.patch.object(OnnxEncoder, "encode", encode_and_record):
-        yield
-
-
-def replace(
-    device: fala.Device, release: Path, budget: int | None, peer: Backbone, texts: list[str]
-) -> dict[str, float]:
-    """Replace, and encode the same texts; with word vectors, all texts.
-
-    Returns:
-        The report's stages and forward passes, and seconds on the clock and of processor time.
-    """
+def replace(device: fala.Device, release: Path, budget: int | None) -> dict[str, float]:
+    """Replace; returns the report's stages and forward passes, and the seconds of all of it."""
     first: list[float] = []
-    encoded: list[str] = []
     began = time.process_time()
 
     def progress(stage: str, done: int, total: int) -> None:
         if stage == "commit" and done == total:
             first.append(time.process_time() - began)
 
-    with recording(encoded):
-        report, seconds, processor = timed(
-            lambda: device.replace(release, fala.Budget(budget), progress=progress)
-        )
-    same_texts = list(dict.fromkeys(encoded)) or texts
-    _, peer_seconds, peer_processor = timed(peer.encode, same_texts)
+    report, seconds, processor = timed(
+        lambda: device.replace(release, fala.Budget(budget), progress=progress)
+    )
     return {
         "replace_seconds": seconds,
         "processor_seconds": processor,
         "first_answer_processor_seconds": first[0],
-        "own_texts_seconds": peer_seconds,
-        "ratio_to_own_texts": seconds / peer_seconds,
-        "processor_ratio_to_own_texts": processor / peer_processor,
         "forward_passes": report.forward_passes,
         **{f"{stage}_stage_seconds": spent for stage, spent in report.seconds.items()},
     }
@@ -94,7 +61,7 @@ def replace(
 @click.option("--documents", type=click.IntRange(20), default=1400, show_default=True)
 @click.option("--budget", type=click.IntRange(1), help="Forward passes. Default: fala's own.")
 @click.option("--bridge", "bridged", is_flag=True, help="Replace over a bridge.")
-@REPEATS
+@click.option("--repeats", type=click.IntRange(1), default=5, show_default=True)
 def main(
     old: str, new: str, documents: int, budget: int | None, bridged: bool, repeats: int, seed: int
 ) -> dict[str, Any]:
@@ -116,7 +83,7 @@ def main(
         for repeat in range(repeats):
             shutil.copytree(folder / "device", folder / f"copy{repeat}")
             with fala.Device.open(folder / f"copy{repeat}") as device:
-                turn = replace(device, second, budget, peer, texts)
+                turn = replace(device, second, budget)
             passes = int(turn["forward_passes"]) or len(texts)
             chosen = random.Random(repeat).sample(texts, min(passes, documents))
             turn["encode_seconds"] = timed(peer.encode, chosen).clock

@@ -26,18 +26,28 @@ import shutil
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
-from support.calls import Calls, call_at_random
+from support.calls import Calls, Note, call_at_random
 from support.measuring import benchmark, timed
 
 import fala
 from fala.testing import labels_of, texts, write_releases
+
+
+def notes(folder: Path, releases: list[Path], only: str, until: float, seed: int) -> Iterator[Note]:
+    """Open a folder and call methods; yields notes, the last of which may be a failure."""
+    try:
+        with fala.Device.open(folder) as device:
+            yield "done", "open", 0.0
+            yield from call_at_random(device, releases, only, until, seed)
+    except Exception:
+        yield "failed", traceback.format_exc(), 0.0
 
 
 def work(
@@ -45,17 +55,8 @@ def work(
 ) -> None:
     """One process's part of a round; its journal has a line for each acknowledgement."""
     with journal.open("a", encoding="utf-8") as lines:
-
-        def log(*note: object) -> None:
+        for note in notes(folder, releases, only, until, seed):
             print(json.dumps(note), file=lines, flush=True)
-
-        try:
-            with fala.Device.open(folder) as device:
-                log("done", "open", 0.0)
-                call_at_random(device, releases, only, until, seed, log)
-        except BaseException:
-            log("failed", traceback.format_exc(), 0.0)
-            raise
 
 
 def begin(journal: Path, *arguments: object) -> BaseProcess:
@@ -158,13 +159,7 @@ def main(
     rounds: int, processes: int, seconds: float, kills: int, only: str, examples: int, seed: int
 ) -> dict[str, Any]:
     """Let processes share a folder, round after round."""
-    calls, failed = Calls(), set[str]()
-
-    def report(where: str, before: int) -> None:
-        for text in calls.wrong[before:]:
-            failed.add(where)
-            click.echo(f"{where}: {text}", err=True)
-
+    calls, whole = Calls(), 0
     with tempfile.TemporaryDirectory(prefix="fala-") as temporary:
         folder = Path(temporary)
         releases = [write_releases(folder)[name] for name in ("glove", "bert")]
@@ -175,17 +170,17 @@ def main(
                 part, releases, only, processes, seconds, kills, seed * rounds + number, calls
             )
             shutil.rmtree(part)
-            report(f"round {number + 1}", before)
-        whole, before, device = 1 - len(failed) / rounds, len(calls.wrong), folder / "read"
+            whole += len(calls.wrong) == before
+        device = folder / "read"
         with fala.Device.create(device, releases[0]) as created:
             known = [f"{texts()[number % len(texts())]} {number}" for number in range(examples)]
             created.learn(known, labels_of(known))
             created.replace(releases[1], fala.Budget(0))
         reads = read_beside(device, releases, "learn", seconds, calls)
         reads |= read_beside(device, releases, "forget", seconds, calls)
-        report("reads", before)
     return {
-        "rounds": rounds, "wrong": len(failed), "whole_share": whole, **calls.counts,
+        "rounds": rounds, "wrong": len(calls.wrong), "what": calls.wrong[:20],
+        "whole_share": whole / rounds, **calls.counts,
         "slowest_seconds": {name: round(value, 3) for name, value in calls.slowest.items()},
         "slowest_reads": reads, "fewest_calls": calls.fewest,
     }  # fmt: skip

@@ -26,7 +26,7 @@ from typing import Any
 
 import click
 import numpy as np
-from support.calls import Calls, call_at_random
+from support.calls import Calls, Note, call_at_random
 from support.measuring import benchmark
 
 import fala
@@ -90,9 +90,9 @@ class Readers:
             if (positions != (margin > 0))[np.abs(margin) > TOLERANCE].any():
                 raise AssertionError("a mixed decision")
 
-    def read(self, until: float) -> list[tuple[str, str, float]]:
+    def read(self, until: float) -> list[Note]:
         """Predict and decide in turn; returns notes."""
-        notes, acts = [], cycle((self.predictions, self.decisions))
+        notes, acts = list[Note](), cycle((self.predictions, self.decisions))
         while time.time() < until:
             act = next(acts)
             try:
@@ -101,15 +101,6 @@ class Readers:
             except Exception:
                 notes.append(("failed", traceback.format_exc(), 0.0))
         return notes
-
-
-def write(
-    device: fala.Device, releases: list[Path], until: float, seed: int
-) -> list[tuple[str, str, float]]:
-    """Call methods at random; returns notes."""
-    notes: list[tuple[str, str, float]] = []
-    call_at_random(device, releases, "", until, seed, lambda *note: notes.append(note))
-    return notes
 
 
 def check(device: fala.Device, folder: Path, calls: Calls) -> None:
@@ -139,7 +130,8 @@ def main(seconds: float, readers: int, seed: int) -> dict[str, Any]:
             running = [pool.submit(reading.read, until) for _ in range(readers)]
             for number in range(WRITERS):
                 caller = WRITERS * seed + number
-                running.append(pool.submit(write, device, paths, until, caller))
+                calling = call_at_random(device, paths, "", until, caller)
+                running.append(pool.submit(list, calling))
         for each in running:
             calls.add(each.result())
         check(device, folder, calls)

@@ -6,7 +6,7 @@ import random
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,16 +22,16 @@ WEIGHTS = {
     "learn": 6, "remember": 3, "replace": 3, "refine": 2, "rollback": 2, "confirm": 1,
     "forget": 1, "predict": 6,
 }  # fmt: skip
-#: Notes what was done, kept or failed, with the seconds of the call.
-Log = Callable[[str, str, float], object]
+#: What was done, kept or failed, with the seconds of the call.
+Note = tuple[str, str, float]
 
 
 def call_at_random(
-    device: fala.Device, releases: Sequence[Path], only: str, until: float, seed: int, log: Log
-) -> None:
+    device: fala.Device, releases: Sequence[Path], only: str, until: float, seed: int
+) -> Iterator[Note]:
     """Call methods of a device for some time, or until one fails: all of them, or only one.
 
-    The only error that a call may raise is ``DeviceChangedError``.
+    Yields notes of the calls. The only error that a call may raise is ``DeviceChangedError``.
     """
     draw, weights, turn = random.Random(seed), {only: 1} if only else WEIGHTS, 0
     while time.time() < until:
@@ -41,14 +41,14 @@ def call_at_random(
         try:
             call = timed(_call, device, method, draw, text, releases)
         except fala.DeviceChangedError:
-            log("done", f"{method}: another was faster", 0.0)
+            yield "done", f"{method}: another was faster", 0.0
         except Exception:
-            log("failed", traceback.format_exc(), 0.0)
+            yield "failed", traceback.format_exc(), 0.0
             return
         else:
             if method in ("learn", "remember"):
-                log("kept", text, 0.0)
-            log("done", method, call.clock)
+                yield "kept", text, 0.0
+            yield "done", method, call.clock
 
 
 def _call(

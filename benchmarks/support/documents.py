@@ -17,10 +17,6 @@ from fala.bundle.format import VECTORS, VOCABULARY, WORD_VECTORS
 from fala_sim.playground.releases import BUILT_IN, built_in
 from fala_sim.playground.sample import sample_rows
 
-#: The option of benchmarks that measure one bundle.
-BUNDLE = click.option(
-    "--bundle", "name", default="bert", show_default=True, help="Built-in name or bundle."
-)
 #: The number of words that random texts are drawn from, and of a text.
 WORDS, LENGTH = 5_000, 12
 

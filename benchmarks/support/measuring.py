@@ -10,16 +10,12 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 
 from fala.testing import run_apart
-
-#: The option of benchmarks whose calls take turns.
-REPEATS = click.option("--repeats", type=click.IntRange(1), default=5, show_default=True)
 
 
 def benchmark(measure: Callable[..., Mapping[str, Any]]) -> click.Command:
@@ -61,29 +57,6 @@ def _print(record: Mapping[str, Any], indent: str) -> None:
             click.echo(f"{title}  {value:.4g}" if isinstance(value, float) else f"{title}  {value}")
 
 
-@dataclass(frozen=True)
-class Timing:
-    """Times of a call, one for each turn.
-
-    Attributes:
-        clock: Seconds on the clock.
-        processor: Seconds of processor time, of all threads.
-    """
-
-    clock: list[float]
-    processor: list[float]
-
-    @property
-    def seconds(self) -> float:
-        """The median on the clock."""
-        return statistics.median(self.clock)
-
-    @property
-    def processor_seconds(self) -> float:
-        """The median of processor time."""
-        return statistics.median(self.processor)
-
-
 class Timed(NamedTuple):
     """A call's result, with the time that it took.
 
@@ -105,25 +78,15 @@ def timed(call: Callable[..., object], *arguments: object) -> Timed:
     return Timed(result, time.perf_counter() - clock, time.process_time() - processor)
 
 
-def in_turns(
-    calls: Mapping[str, Callable[[], object]], repeats: int, *, warm: bool = False
-) -> dict[str, Timing]:
-    """Time calls in turns, so that other programs slow all of them alike.
-
-    Args:
-        calls: Functions by name.
-        repeats: The number of turns.
-        warm: Call each once, untimed, before its turn: its memory is then in the cache.
-    """
-    timings = {name: Timing([], []) for name in calls}
+def processor_seconds(
+    calls: Mapping[str, Callable[[], object]], repeats: int
+) -> dict[str, list[float]]:
+    """Time calls in turns, so that other programs slow all of them alike."""
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(repeats):
         for name, call in calls.items():
-            if warm:
-                call()
-            _, clock, processor = timed(call)
-            timings[name].clock.append(clock)
-            timings[name].processor.append(processor)
-    return timings
+            seconds[name].append(timed(call).processor)
+    return seconds
 
 
 def median_ratio(times: Sequence[float], peer_times: Sequence[float]) -> float:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib
-import importlib.util
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,8 @@ import click
 
 import fala
 from fala.testing import PowerCuts, Say, labels_of, run_apart, texts, write_releases
+from file_server import FileServer
+from vendors import Vendor
 
 LEARNED, FURTHER, PROBES = texts()[:60], texts()[60:66], texts()[100:140]
 ADDED, FORGOTTEN = FURTHER[:3], LEARNED[:5]
@@ -123,21 +124,13 @@ def operations(only: Sequence[str]) -> Iterator[list[Operation]]:
 
     This process never loads a model, so that its forks are small and clean.
     """
-    publishing = all(importlib.util.find_spec(name) for name in ("tuf", "fala_export"))
-    only = only or [name for name in NAMES if name != "update" or publishing]
-    with prepared() as folder, ExitStack() as servers:
-        update = dict[str, Any]()
-        if "update" in only:
-            # Imported here because they need the extra for updates.
-            from file_server import FileServer
-            from vendors import Vendor
-
-            vendor = Vendor(folder / "vendor")
-            vendor.publish(folder / "bert.fala")
-            server = servers.enter_context(FileServer(vendor.files()))
+    with prepared() as folder:
+        vendor = Vendor(folder / "vendor")
+        vendor.publish(folder / "bert.fala")
+        with FileServer(vendor.files()) as server:
             update = {"url": server.address, "root": vendor.root, "product": "model"}
-        acts = _acts(folder, update)
-        yield [_watched(Operation(name, folder, *acts[name])) for name in only]
+            acts = _acts(folder, update)
+            yield [_watched(Operation(name, folder, *acts[name])) for name in only or NAMES]
 
 
 def _watched(operation: Operation) -> Operation:
@@ -146,7 +139,6 @@ def _watched(operation: Operation) -> Operation:
     operation.states.extend(record["states"])
     operation.acknowledged.extend(record["acknowledged"])
     operation.labels.update(record["labels"])
-    _warm(record["modules"])
     return operation
 
 
@@ -155,15 +147,11 @@ def prepared() -> Iterator[Path]:
     """Make releases in a temporary folder, and two devices: learned, and replaced on a bridge."""
     with tempfile.TemporaryDirectory(prefix="fala-") as temporary:
         folder = Path(temporary)
-        _warm(*run_apart(lambda say: say(_prepare(folder)), limit=600).said)
+        (modules,) = run_apart(lambda say: say(_prepare(folder)), limit=600).said
+        for name in modules:  # imported here, so that the next forks have them
+            with contextlib.suppress(Exception):
+                importlib.import_module(name)
         yield folder
-
-
-def _warm(modules: list[str]) -> None:
-    """Import a process's modules, so that the next forks have them."""
-    for name in modules:
-        with contextlib.suppress(Exception):
-            importlib.import_module(name)
 
 
 def _prepare(folder: Path) -> list[str]:
@@ -195,10 +183,7 @@ def _states(operation: Operation) -> dict[str, Any]:
         if operation.name == "rollback":  # the earlier model, before it learns the newer labels
             states.append(_opened(operation.folder / "learned")[0])
         operation.work(path, lambda _: acknowledged.append(len(states) - 1), look)
-    return {
-        "states": states, "acknowledged": acknowledged, "labels": labels,
-        "modules": sorted(sys.modules),
-    }  # fmt: skip
+    return {"states": states, "acknowledged": acknowledged, "labels": labels}
 
 
 def check(operation: Operation, folder: Path, confirmed: int, *, again: bool = True) -> str | None:

@@ -9,22 +9,15 @@ import time
 import pytest
 
 from adapter_releases import write_release_for_adapters
-from bundles import onnx_files, onnx_manifest, write_onnx
 from checkout import ROOT
-from fala.bundle.format import ONNX_MODEL
-from fala_export import write_bundle
-from optional_graphs import optional_model
 
 BENCHMARKS = ROOT / "benchmarks"
 
 #: Options that make a benchmark small, and the ratio (or the count) that each is for.
 SMALL = {
-    "accepting.py": ("people", "--people", 4),
     "scale.py": ("ratio", "--examples", 300, "--dimension", 16),
     "costs.py": ("ratio", "--examples", 220, "--repeats", 1),
     "damaged.py": ("tries", "--count", 2),
-    "embedding.py": ("finding_ratio", "--keys", 2000),
-    "encoding.py": ("ratio", "--texts", 20, "--repeats", 1),
     "families.py": ("families", "--family", "bert"),
     "faults.py": ("tries", "--count", 2, "--only", "learn"),
     "hostile.py": ("tries", "--count", 6),
@@ -36,7 +29,6 @@ SMALL = {
     "replace_all.py": ("users", "--users", 4, "--labels", 20, "--pool", 30, "--passes", 5),
     "replacement.py": ("ratio", "--documents", 60, "--budget", 10, "--repeats", 1),
     "sharing.py": ("whole_share", "--rounds", 2, "--seconds", 3, "--examples", 50),
-    "switching.py": ("switched_ratio", "plain.fala", "optional.fala", "--repeats", 3),
     "tasks.py": ("disk_in_releases", "adaptable.fala", "--tasks", 2, "--repeats", 3),
     "threads.py": ("answers", "--seconds", 0.3, "--readers", 2),
     "users.py": ("users", "--users", 40, "--labels", 20),
@@ -54,12 +46,9 @@ def test_every_benchmark_has_a_small_run():
 
 @pytest.fixture(scope="module")
 def bundles(tmp_path_factory):
-    """A folder of bundles for some benchmarks."""
+    """A folder of bundles for a benchmark."""
     folder = tmp_path_factory.mktemp("bundles")
     write_release_for_adapters(folder / "adaptable.fala")
-    write_onnx(folder / "plain.fala")
-    files = {**onnx_files(), ONNX_MODEL: optional_model()}
-    write_bundle(folder / "optional.fala", onnx_manifest(), files)
     return folder
 
 

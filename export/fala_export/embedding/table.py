@@ -7,7 +7,7 @@ that is cut off. Writers take turns with a lock, and readers need none.
 
 The index is in memory: the keys' first eight bytes, sorted. It takes 16 bytes per entry, and one
 second for ten million entries. An index by SQLite was 5 times slower for adding a million keys, and
-60 times for finding them (``benchmarks/embedding.py``). Arrow has no index.
+60 times for finding them. Arrow has no index.
 """
 
 from __future__ import annotations

@@ -334,7 +334,6 @@ class Comparison(Plain):
         many standard errors the releases' correlation is below that of two related heads, which is
         at least one. It counts as far as the old head is known to agree with this user: in full
         from two standard errors on, and not at all if that head is no better than chance.
-        ``benchmarks/accepting.py`` counts the errors.
         """
         releases, labels, old = self.releases, self.to_old_of_all, self.old_with_labels
         if releases is None or releases.agrees:
