@@ -60,7 +60,8 @@ class TestStatus:
             assert (status.release, status.previous, status.can_roll_back) == ("old", None, False)
             assert (status.decision, status.on_trial, status.fell_back) == ("vendor", False, None)
             assert (status.examples, status.labelled, status.positive) == (6, 5, "0")
-            assert (status.task, status.labels) == ("classification", device.labels)
+            assert (status.task, status.labels) == (device.task, device.labels)
+            assert (device.task, device.labels) == ("classification", ("0", "1"))
             with pytest.raises(fala.UnknownAdapterError):
                 device.status(adapter="none")
 
