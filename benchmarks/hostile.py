@@ -6,11 +6,11 @@
 
 Bundles of word vectors, of static embeddings and of an ONNX encoder are changed by seed: bytes of
 any file; values of the manifest and the tokenizer; numbers, names and operators of the graph;
-arrays; and the bundles of tests/support/hostile_bundles and hostile_graphs. Every one is
-offered to a device that has examples, in a process of its own whose memory is limited. The device
-may reject it with a FalaError within 5 s of processor time and 1 GB; it then predicts as before, to
-the last bit. The device may install it, if it then predicts edge-case texts. Any other outcome is
-printed, and the command fails.
+arrays; and the graphs of tests/support/hostile_graphs. Every one is offered to a device that has
+examples, in a process of its own whose memory is limited. The device may reject it with a FalaError
+within 5 s of processor time and 1 GB; it then predicts as before, to the last bit. The device may
+install it, if it then predicts edge-case texts. Any other outcome is printed, and the command
+fails.
 
 Ctrl-C ends it early, and prints the record so far. With --journal every try is written to a file,
 and the same call resumes after the last one.
@@ -61,9 +61,8 @@ def offer(folder: Path, releases: Mapping[str, Path], seed: str) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="fala-", dir=folder) as temporary:
         path, home = Path(temporary, "offered.fala"), Path(temporary, "device")
         damage = write_damaged_bundle(
-            path, releases, folder / "glove.fala", random.Random(seed),
-            alone="FALA_NO_CHILD_PROCESS" in os.environ,
-        )  # fmt: skip
+            path, releases, random.Random(seed), alone="FALA_NO_CHILD_PROCESS" in os.environ
+        )
         outcome = Outcome(f"{seed}: {damage}", "installed")
         shutil.copytree(folder / "learned", home)
         with fala.Device.open(home) as device:

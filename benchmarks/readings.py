@@ -5,9 +5,9 @@
 
 A small model that has every field of an encoder, or another one, is changed by seed: numbers that
 are too long or too large, fields twice, in two messages, in another order, packed or not, unknown,
-of another wire type, groups, other texts, and bytes (tests/support/changed_wires.py). The audit may
-reject a file. What it accepts, it must have read as protobuf does, on which the runtime relies:
-every field of every message, and the graph that the audit's rules are given. Any difference is
+groups, other texts, and bytes (tests/support/changed_wires.py). The audit may reject a file. What
+it accepts, it must have read as protobuf does, on which the runtime relies: the audit's rules are
+given the same graph after protobuf has read the file and written it again. Any difference is
 printed, and the command fails.
 """
 

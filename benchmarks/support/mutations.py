@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from bundles import repacked
 from fala import Bundle
 from fala.bundle.arrays import array_bytes
 from fala.bundle.format import ONNX_MODEL, STATIC_SETTINGS, TOKENIZER
-from hostile_bundles import KINDS, Changes, repack, write_hostile
 from hostile_graphs import GRAPHS, ONLY_RUN, write_hostile_graph
 
 _PAGE = 4096
@@ -132,7 +132,6 @@ def damaged_graph(whole: bytes, draw: random.Random) -> bytes:
 def write_damaged_bundle(
     path: Path,
     releases: Mapping[str, Path],
-    earlier: Path,
     draw: random.Random,
     *,
     alone: bool = False,
@@ -142,16 +141,12 @@ def write_damaged_bundle(
     Args:
         path: The bundle's file.
         releases: Sound releases to change; ``"onnx"`` is one with an ONNX backbone.
-        earlier: The release that the device has.
         draw: The random generator.
         alone: Whether no process tries a bundle first, so that some kinds are not found.
     """
     if draw.random() < 0.05:
-        kind = draw.choice([*KINDS, *GRAPHS, *(() if alone else ONLY_RUN)])
-        if kind not in KINDS:
-            write_hostile_graph(kind, releases["onnx"], path)
-        else:
-            write_hostile(kind, releases["onnx"], path, earlier=earlier)
+        kind = draw.choice([each for each in GRAPHS if not alone or each not in ONLY_RUN])
+        write_hostile_graph(kind, releases["onnx"], path)
         return kind
     base = draw.choice(sorted(releases))
     bundle = Bundle.open(releases[base])
@@ -160,7 +155,7 @@ def write_damaged_bundle(
     name = draw.choice([*names, *backbone * 4, "manifest"])
     if name == "manifest":
         fields = json.loads(damaged_json(bundle.manifest.to_json(), draw))
-        repack(releases[base], path, Changes(manifest=fields))
+        path.write_bytes(repacked(releases[base], **fields))
         return f"{base}: manifest"
     ways: list[Callable[[bytes, random.Random], bytes]] = [damaged_bytes]
     if name in (TOKENIZER, STATIC_SETTINGS):
@@ -175,7 +170,7 @@ def write_damaged_bundle(
         data = bundle.read(name)
         for _ in range(draw.choice((1, 1, 2, 4))):
             data = way(data, draw)
-    repack(releases[base], path, Changes({name: data}))
+    path.write_bytes(repacked(releases[base], {name: data}))
     return f"{base}: {name}: {way.__name__}"
 
 

@@ -8,12 +8,12 @@ import pytest
 
 import bridged
 from bridged import PROBES, TEXTS
+from bundles import repacked
 from devices import live, same, state
 from fala import Budget, Bundle, BundleError, DataError, Device, EncoderError, Item, UsageError
 from fala.backbones.external import ExternalEncoder
 from fala.bundle.arrays import array_bytes
 from fala_export import write_external
-from hostile_bundles import Changes, repack
 
 
 def encoder_of(release):
@@ -160,17 +160,19 @@ def test_a_hostile_external_bundle_is_rejected(tmp_path, releases):
     path, embeddings = tmp_path / "x.fala", "encoder/embeddings.npy"
     write_external(path, "n", "1", Bundle.open(releases["mid"]).head(), {"a": np.ones(12)})
     for changes in (
-        Changes({"encoder/inputs.json": b'["a", 5]'}),
-        Changes({"encoder/inputs.json": b'["\\ud800"]'}),
-        Changes({embeddings: array_bytes(np.ones((1, 12)))}),
-        Changes({embeddings: array_bytes(np.full((1, 12), 1e38, np.float32))}),
-        Changes({embeddings: array_bytes(np.zeros((1, 12), np.float32))}),
-        Changes({embeddings: None}),
-        Changes(manifest={"name": " "}),
+        {"encoder/inputs.json": b'["a", 5]'},
+        {"encoder/inputs.json": b'["\\ud800"]'},
+        {embeddings: array_bytes(np.ones((1, 12)))},
+        {embeddings: array_bytes(np.full((1, 12), 1e38, np.float32))},
+        {embeddings: array_bytes(np.zeros((1, 12), np.float32))},
+        {embeddings: None},
     ):
-        repack(path, tmp_path / "y.fala", changes)
+        (tmp_path / "y.fala").write_bytes(repacked(path, changes))
         with pytest.raises(BundleError):
             Bundle.open(tmp_path / "y.fala")
+    (tmp_path / "y.fala").write_bytes(repacked(path, name=" "))
+    with pytest.raises(BundleError):
+        Bundle.open(tmp_path / "y.fala")
 
 
 @pytest.mark.parametrize("method", ["learn", "predict"])

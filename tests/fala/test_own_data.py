@@ -5,6 +5,7 @@ import io
 import os
 import shutil
 import stat
+from itertools import chain
 
 import pytest
 
@@ -145,7 +146,8 @@ def test_opening_the_folder_completes_a_killed_erasure(device, path, tmp_path):
     device.close()
     whole = finished = 0
     cuts = PowerCuts(erase, path, scratch=tmp_path)
-    for cut in cuts.at_operations({"create", "sync", "delete"}, count=12):
+    ends = cuts.at_operations({"create", "sync", "delete"})
+    for cut in chain(ends, cuts.at_operations({"write"}, count=4)):
         begun = (cut.folder / "erasing-store.sqlite3").exists()
         if not cut.folder.exists():
             continue

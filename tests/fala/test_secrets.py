@@ -12,7 +12,7 @@ import bundles
 import fala
 import fala_sim
 from bridged import PROBES, TEXTS
-from bundles import MAX_LENGTH, WORDS, make_head, onnx_model, tokenizer_json
+from bundles import MAX_LENGTH, WORDS, make_head, onnx_model, repacked, tokenizer_json
 from devices import everything, sql
 from fala import Budget, Bundle, BundleFormatError, DataError, Device, DeviceError
 from fala.backbones import OnnxEncoder
@@ -20,7 +20,6 @@ from fala.bundle import format as layout
 from fala.model.links import TAGS
 from fala.slots.validation import EDGE_CASES
 from fala_export import fit_head, write_external
-from hostile_bundles import Changes, repack
 from secrets_kept import SECRET, Loud, said_by
 
 #: The tokenizer below panics on it, and quotes it.
@@ -52,8 +51,10 @@ def panicking(tmp_path_factory):
         "id": tokenizer["model"]["vocab"][joiner], "content": joiner, "single_word": False,
         "lstrip": False, "rstrip": True, "normalized": True, "special": False,
     })  # fmt: skip
-    changes = Changes({layout.TOKENIZER: json.dumps(tokenizer).encode()})
-    return repack(path, path.with_name("panics.fala"), changes)
+    changed = repacked(path, {layout.TOKENIZER: json.dumps(tokenizer).encode()})
+    path = path.with_name("panics.fala")
+    path.write_bytes(changed)
+    return path
 
 
 @pytest.fixture

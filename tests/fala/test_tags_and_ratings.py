@@ -11,7 +11,7 @@ import bundles
 import fala
 import rated
 import tagged
-from bundles import make_head
+from bundles import make_head, repacked
 from checkout import SUPPORT
 from fala import Budget, Bundle, BundleFormatError, BundleMismatchError, DataError, Device
 from fala.model.heads import Head
@@ -20,7 +20,6 @@ from fala.model.links import TAGS as LINK
 from fala_export import write_external, write_release
 from fala_export.fit.heads import fit_head
 from fala_export.fit.words import add_words
-from hostile_bundles import Changes, repack
 from rated import RANGE, STARS, rmse
 from tagged import OWN, TAGS, loss
 from word_releases import PROBES, PUBLIC, SHARED, TEXTS
@@ -140,7 +139,7 @@ GOOD = {"low": 1, "high": 5, "noise": 1}
 def test_a_forged_kind_of_labels_is_rejected(tmp_path, head, forged):
     release = bundles.write_word_vector_release(tmp_path / "a.fala", head)
     details = {**release.manifest.details, **forged}
-    repack(release.path, tmp_path / "forged.fala", Changes(manifest={"details": details}))
+    (tmp_path / "forged.fala").write_bytes(repacked(release.path, details=details))
     of_tags = "exclusive is neither true nor false, or"
     with pytest.raises(BundleFormatError, match=of_tags if head is TAGGED else "rating"):
         Bundle.open(tmp_path / "forged.fala")

@@ -5,13 +5,13 @@ import inspect
 import io
 import json
 import re
-import time
 
 import pytest
 
 from bundles import onnx_model, tokenizer_json
 from fala.audit.graph import UnsoundError
 from fala.audit.tokenizer import PATTERNS, audit_tokenizer, check_charsmap, unknown_patterns
+from fala.backbones import OnnxEncoder
 from fala.base.errors import BundleFormatError
 from fala.slots.validation import RUNS
 
@@ -33,10 +33,8 @@ def test_a_known_regular_expression_is_quick_on_any_text(expression):
 
     audit_tokenizer(changed(pre_tokenizer=split(expression)), 0, signed=False)
     part = pre_tokenizers.Split(Regex(expression), "isolated")
-    started = time.process_time()
-    for unit in RUNS:
+    for unit in RUNS:  # the library ends a search that takes exponential time by a panic
         assert part.pre_tokenize_str(unit * 10_000 + "x")
-    assert time.process_time() - started < 5
 
 
 @pytest.mark.parametrize("expression", ["(a+)+$", "(.*a){20}", "(a", QWEN + " "], ids=repr)
@@ -107,6 +105,25 @@ def test_inconsistent_tables_of_normal_forms_are_rejected(change, charsmap):
             check_charsmap(encoded)
 
 
+def sequence(*parts):
+    return {"type": "Sequence", "normalizers": list(parts)}
+
+
+def nested(part, depth):
+    return part if depth == 0 else sequence(nested(part, depth - 1))
+
+
+TEXT = {"Sequence": {"id": "A", "type_id": 0}}
+
+
+def template(**pieces):
+    return {"type": "TemplateProcessing", "single": [TEXT], "pair": [TEXT, TEXT], **pieces}
+
+
+def replacing(text, content):
+    return {"type": "Replace", "pattern": {"String": text}, "content": content}
+
+
 def changed(**parts):
     return json.dumps({**json.loads(tokenizer_json()), **parts}).encode()
 
@@ -119,27 +136,24 @@ def test_sound_tokenizers_are_accepted(charsmap):
     from tokenizers import Tokenizer, normalizers
 
     assert normalizers.Precompiled(charsmap).normalize_str("ﬃ①") == "ffi1"
-    sequence = {"type": "Sequence", "normalizers": [
+    parts = sequence(
         {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(charsmap).decode()},
         {"type": "Prepend", "prepend": "▁"},
-        {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
-    ]}  # fmt: skip
+        replacing(" ", "▁"),
+    )
     pieces = [["<s>", 0.0], ["</s>", 0.0], ["<unk>", 0.0], ["▁film", -2.5]]
     unigram = {"type": "Unigram", "unk_id": 2, "vocab": pieces, "byte_fallback": False}
     data = changed(
-        model=unigram, normalizer=sequence, pre_tokenizer=split(QWEN), post_processor=None
+        model=unigram, normalizer=nested(parts, 5), pre_tokenizer=split(QWEN), post_processor=None
     )
     for tokenizer, padding in ((tokenizer_json(), 0), (data, 1)):
         audit_tokenizer(tokenizer, padding, signed=False)
     assert Tokenizer.from_str(data.decode()).encode("film").ids
 
 
-def test_a_table_with_wrong_offsets_fails_on_a_text(charsmap):
+def test_a_table_with_wrong_offsets_fails_on_a_text():
     """The library raises an error, which becomes one of FaLA's."""
-    from fala.backbones import OnnxEncoder
-
-    wrong = charsmap[:4] + b"\xff" * 64 + charsmap[68:]
-    encoded = base64.b64encode(wrong).decode()
+    encoded = base64.b64encode((64).to_bytes(4, "little") + bytes(64)).decode()
     part = {"type": "Precompiled", "precompiled_charsmap": encoded}
     encoder = OnnxEncoder(onnx_model().SerializeToString(), changed(normalizer=part))
     with pytest.raises(BundleFormatError, match="the tokenizer fails"):
@@ -148,11 +162,10 @@ def test_a_table_with_wrong_offsets_fails_on_a_text(charsmap):
 
 @pytest.mark.parametrize(("key", "texts"), [("single", 0), ("single", 2), ("pair", 3)])
 def test_a_template_reads_a_text_once(key, texts):
-    piece = {"Sequence": {"id": "A", "type_id": 0}}
-    part = {"type": "TemplateProcessing", "single": [piece], "pair": [piece, piece]}
-    audit_tokenizer(changed(post_processor=part), 0, signed=False)
+    audit_tokenizer(changed(post_processor=template()), 0, signed=False)
+    part = template(**{key: [TEXT] * texts})
     with pytest.raises(BundleFormatError, match=f"a template contains {texts} texts"):
-        audit_tokenizer(changed(post_processor={**part, key: [piece] * texts}), 0, signed=True)
+        audit_tokenizer(changed(post_processor=part), 0, signed=True)
 
 
 @pytest.mark.parametrize(
@@ -167,12 +180,21 @@ def test_a_template_reads_a_text_once(key, texts):
         (model(type="Evil"), "the model 'Evil' is not supported"),
         (model(type=["WordLevel"]), "is not supported"),
         (model(vocab={}), "its vocabulary is empty"),
+        (model(dropout=0.5), "its tokens are random"),
         (model(vocab={"a": -1}), "ids out of range"),
+        (model(vocab={"[UNK]": 0, "a": 1 << 24}), "ids out of range"),
         (model(vocab={"a": True, "[UNK]": 0}), "ids out of range"),
         (model(unk_token="never"), "token for unknown words is not in its vocabulary"),
         (model(vocab={"[UNK]": 0, "x" * 5_000: 1}), "more than 256 characters"),
         (changed(normalizer={"type": "Evil"}), "the normalizer 'Evil' is not supported"),
         (changed(normalizer={"type": "Sequence"}), "a sequence of no normalizer"),
+        (changed(normalizer=sequence(*[{"type": "NFC"}] * 65)), "a sequence of no normalizer"),
+        (changed(normalizer=sequence(*[sequence(*[{"type": "NFC"}] * 30)] * 3)), "than 64 parts"),
+        (changed(normalizer=nested(sequence(), 7)), "its parts are nested too deeply"),
+        (changed(normalizer=replacing("e", "e" * 65)), "a replacement is not a text of 0 to 64"),
+        (changed(normalizer=sequence(*[replacing("e", "eee")] * 2)), "more than 8 times longer"),
+        (changed(normalizer={"type": "Prepend", "prepend": "e" * 65}), "a prefix is not a text"),
+        (changed(post_processor=template(single=[TEXT] * 65)), "not a list, or is too long"),
         (changed(decoder={"type": "Evil"}), "the decoder 'Evil' is not supported"),
         (changed(pre_tokenizer=[]), "the pre_tokenizer is not an object"),
         (changed(added_tokens=[{"content": "", "id": 1}]), "empty or too long"),

@@ -11,13 +11,6 @@ from fala.bundle import format as layout
 from optional_graphs import stored
 
 
-def test_weights_in_another_file_are_rejected(encoder, bad):
-    model = onnx_model()
-    model.graph.initializer[0].external_data.add(key="location", value="/etc/passwd")
-    data = repacked(encoder.path, {layout.ONNX_MODEL: model.SerializeToString()})
-    refused(bad(data), BundleFormatError, "outside its own file")
-
-
 def test_a_model_in_onnxruntimes_own_format_is_rejected(encoder, bad, tmp_path):
     """Such a file could refer to data outside itself."""
     data = stored(onnx_model().SerializeToString(), tmp_path / "model.ort")
