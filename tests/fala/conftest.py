@@ -8,7 +8,6 @@ import bridged
 from bridged import PROBES, TEXTS
 from devices import state
 from fala import Budget, Device
-from word_releases import without_words
 
 
 @pytest.fixture(scope="module")
@@ -20,12 +19,6 @@ def releases(tmp_path_factory):
 def unbridged(tmp_path_factory):
     """The same releases without bridges."""
     return bridged.write_releases(tmp_path_factory.mktemp("unbridged"), bridges=False)
-
-
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory, releases):
-    """The same releases without words."""
-    return without_words(releases, tmp_path_factory.mktemp("plain"))
 
 
 @pytest.fixture(scope="module")

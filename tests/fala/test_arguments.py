@@ -15,7 +15,7 @@ import fala_sim
 from bridged import TEXTS
 from bundles import make_head, write_word_vector_release
 from devices import same, state
-from fala import Budget, BudgetError, BundleError, DataError, Device, DeviceError, Item, Match, Pair
+from fala import Budget, BudgetError, BundleError, DataError, Device, Item, Match, Pair
 from fala.model.bridge import Bridge
 from fala.model.heads import Head, PersonalModel
 from fala.model.links import LABELS, TAGS, Rating
@@ -84,19 +84,6 @@ def test_a_wrong_argument_changes_nothing(
             called(getattr(device, method), name, value, usual)()
     assert same(state(device), before) and [*device.examples()] == rows
     assert not (tmp_path / "new").exists() and not device.status().can_roll_back
-
-
-def test_unusable_paths_raise_printable_device_errors(releases, tmp_path):
-    (tmp_path / "file").write_text("")
-    for path in (tmp_path / ("a" * 5000), tmp_path / "file" / "device"):
-        with pytest.raises(DeviceError):
-            Device.create(path, releases["old"])
-        for call in (Device.open, Device.repair):
-            with pytest.raises(DeviceError):
-                call(path)
-    with pytest.raises(DeviceError) as caught:
-        Device.open(tmp_path / "a\x1b[2J\nb")
-    assert str(caught.value).isprintable()
 
 
 def test_limits_are_numbers_from_0_or_infinite(device, releases):

@@ -2,13 +2,11 @@
 
 import io
 
-import numpy as np
 import pytest
 
 import bridged
-import word_releases
 from bridged import TEXTS
-from devices import assert_close, left_of, live, loss, same, sql, state
+from devices import assert_close, left_of, live, same, sql, state
 from fala import Budget, DataError, Device, DeviceError, Stopped
 from fala.store.texts import NAME, NOT_KEPT
 
@@ -83,20 +81,6 @@ def test_examples_are_encoded_when_they_are_kept(tmp_path, releases, labels):
             assert device.fit().fitted == len(TEXTS)
             states.append(state(device))
     assert_close(*states)
-
-
-def test_without_texts_words_are_not_fitted(tmp_path):
-    """The vendor's weights are only scaled: they depend on no text."""
-    worded = word_releases.write_releases(tmp_path / "worded", bridges=False)
-    with Device.create(tmp_path / "device", worded["old"], keep_text="never") as device:
-        before = loss(device, word_releases.TRUTH, word_releases.PROBES)
-        device.learn(word_releases.TEXTS, word_releases.LABELS)
-        assert loss(device, word_releases.TRUTH, word_releases.PROBES) < before
-        silent, vendors = device.model.lexical, device.model.head.lexical.weight
-        slope = silent[vendors != 0] / vendors[vendors != 0]
-        np.testing.assert_allclose(slope, slope.mean(), rtol=1e-4)
-        assert not silent[vendors == 0].any()
-        assert device.replace(worded["mid"], Budget(0)).decision == "vendor"
 
 
 def test_examples_have_no_text(silent, labels):

@@ -134,8 +134,7 @@ def read(device):
     assert device.status().on_trial  # they are counted in memory
 
 
-@pytest.mark.parametrize("who", ["a device", "another program"])
-@pytest.mark.parametrize("same", [True, False], ids=["the same object", "another object"])
+@pytest.mark.parametrize(("who", "same"), [("a device", True), ("another program", False)])
 def test_no_reader_waits_for_a_writer(on_trial, who, same):
     """Neither the first use of a release on trial nor the end of the trial waits."""
     with Device.open(on_trial) as device, Device.open(on_trial) as other:
@@ -207,14 +206,14 @@ def test_threads_that_open_the_same_slot_do_not_wait_for_each_other(path, releas
 
 def test_threads_learn_predict_and_roll_back_concurrently(device, releases):
     device.replace(releases["mid"], Budget(20))
-    added = [f"{text} again" for text in TEXTS[:24]]
+    added = [f"{text} again" for text in TEXTS[:12]]
 
     def learn(texts):
         for text in texts:
             device.learn([text], ["1"])
 
     def predict():
-        for _ in range(60):
+        for _ in range(30):
             assert set(device.predict(PROBES)) <= {"0", "1"}
 
     def roll_back():
@@ -253,7 +252,8 @@ def test_a_killed_creation_can_be_repeated(tmp_path, releases):
 
     complete = []
     cuts = PowerCuts(create, scratch=tmp_path)
-    for cut in cuts.at_operations({"mkdir", "sync", "rename", "delete"}, unsynced="lost"):
+    kinds = {"mkdir", "sync", "rename", "delete"}
+    for cut in cuts.at_operations(kinds, count=8, unsynced="lost"):
         complete.append(True)
         try:
             Device.open(cut.folder).close()

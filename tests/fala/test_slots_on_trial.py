@@ -1,19 +1,21 @@
 """If a new release fails on trial, the device falls back. The processes are really killed."""
 
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
+import time
 
 import numpy as np
 import pytest
 
 from bridged import PROBES, TEXTS
-from checkout import SUPPORT
 from devices import assert_close, same, sql, state
 from fala import Budget, BundleFormatError, Device, DeviceError
 from fala.backbones import OnnxEncoder
+from fala.slots import release
 from fala.slots.trial import PREDICTIONS, TRIES
+from fala.testing import run_apart
+from fala.testing.processes import die
 
 LATER = ["good film", "bad plot", "a film I love", "dull and bad"]
 
@@ -47,16 +49,10 @@ def stored(path, column="tries"):
     return value
 
 
-def dying(path, times=TRIES, point="load", name="SIGKILL"):
-    """Return the command of processes that end while a release on trial is loaded or answers."""
-    return [sys.executable, SUPPORT / "die_on_trial.py", path, point, name, str(times)]
-
-
-def die(*arguments):
-    result = subprocess.run(dying(*arguments), capture_output=True, text=True, timeout=60)
-    # An emulator of another processor reports the death, which is expected here.
-    errors = [line for line in result.stderr.splitlines() if not line.startswith("qemu: ")]
-    assert (result.returncode, errors) == (0, [])
+def end_at(point, end):
+    """Let this process end where a release on trial is loaded, or where it answers."""
+    release._shared = type(release._shared)()  # as in a process that has not loaded it
+    setattr(OnnxEncoder, {"load": "__init__", "answer": "encode"}[point], lambda *_, **__: end())
 
 
 def as_after_kills(path, times=TRIES):
@@ -64,9 +60,14 @@ def as_after_kills(path, times=TRIES):
     sql(path, f"UPDATE device SET trial_tries = {times}")
 
 
-@pytest.mark.parametrize(("point", "name"), [("load", "SIGKILL"), ("answer", "SIGABRT")])
-def test_a_release_that_kills_processes_falls_back(replaced, before, releases, point, name, caplog):
-    die(replaced, TRIES, point, name)
+@pytest.mark.parametrize("point", ["load", "answer"])
+def test_a_release_that_kills_processes_falls_back(replaced, before, releases, point, caplog):
+    def ask(say):
+        end_at(point, die)
+        with Device.open(replaced) as device:
+            device.predict_proba(["good film"])
+
+    assert all(run_apart(ask).killed for _ in range(TRIES))
     assert stored(replaced) == TRIES
     with Device.open(replaced) as device:
         assert same(state(device), before) and not device.status().can_roll_back
@@ -108,21 +109,26 @@ def test_an_attempt_that_its_process_survives_does_not_count(replaced, monkeypat
 
 
 def test_concurrent_attempts_count_once(replaced):
-    waiting = [
-        subprocess.Popen(dying(replaced, 0, "load", "none"), stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
+    context = multiprocessing.get_context("fork")
+    waiting = context.Barrier(3, timeout=30)
+
+    def ask():
+        end_at("load", lambda: (waiting.wait(), time.sleep(60)))
+        Device.open(replaced).predict_proba(PROBES)
+
+    processes = [context.Process(target=ask) for _ in range(2)]
+    for process in processes:
+        process.start()
     try:
-        for process in waiting:
-            assert process.stdout.readline() == "waiting\n"
+        waiting.wait()
         assert stored(replaced) == 1
         with Device.open(replaced) as device:
             device.predict_proba(PROBES)
             assert device.status().release == "mid"
     finally:
-        for process in waiting:
+        for process in processes:
             process.kill()
-            process.communicate()
+            process.join()
     assert stored(replaced) == 1  # that process is dead
     with Device.open(replaced) as device:
         device.predict_proba(PROBES)
@@ -153,19 +159,25 @@ def test_a_process_remembers_which_files_have_passed(replaced, encoded):
     assert os.waitpid(child, 0)[1] == 0
 
 
-@pytest.mark.parametrize("operation", ["predict", "learn"])
-def test_a_failing_release_falls_back_in_the_same_call(replaced, before, monkeypatch, operation):
-    original = OnnxEncoder.encode
+@pytest.fixture
+def failing(monkeypatch):
+    """The texts that a transformer fails on."""
+    failing, original = set(), OnnxEncoder.encode
 
     def encode(self, texts):
-        if PROBES[7] in texts and self.dimension == mid:
+        if failing & {*texts}:
             raise BundleFormatError("the model fails on this text")
         return original(self, texts)
 
+    monkeypatch.setattr(OnnxEncoder, "encode", encode)
+    return failing
+
+
+@pytest.mark.parametrize("operation", ["predict", "learn"])
+def test_a_failing_release_falls_back_in_the_same_call(replaced, before, failing, operation):
     with Device.open(replaced) as device:
-        mid = device.model.head.dimension
         assert np.isfinite(device.predict_proba(PROBES[:5])).all() and at(device)[0] == "mid"
-        monkeypatch.setattr(OnnxEncoder, "encode", encode)
+        failing.add(PROBES[7])
         if operation == "predict":
             assert np.array_equal(device.predict_proba(PROBES), before[0])
         else:
@@ -175,14 +187,20 @@ def test_a_failing_release_falls_back_in_the_same_call(replaced, before, monkeyp
         assert at(device) == ("old", False, "the model fails on this text")
 
 
-def test_a_confirmed_release_does_not_fall_back(replaced, monkeypatch):
+def test_a_release_that_cannot_encode_one_text_falls_back(replaced, before, failing):
+    """The newest texts are encoded; the refinement fails on older ones."""
+    failing.update(TEXTS[:45])
+    with Device.open(replaced) as device:
+        with pytest.raises(BundleFormatError, match="fails on this text"):
+            device.refine(Budget(90))
+        assert at(device) == ("old", False, "the model fails on this text")
+        assert same(state(device), before)
+
+
+def test_a_confirmed_release_does_not_fall_back(replaced, failing):
     with Device.open(replaced) as device:
         device.confirm()
-
-        def encode(self, texts):
-            raise BundleFormatError("the model fails on this text")
-
-        monkeypatch.setattr(OnnxEncoder, "encode", encode)
+        failing.update(PROBES)
         with pytest.raises(BundleFormatError, match="fails on this text"):
             device.predict_proba(PROBES)
         assert at(device) == ("mid", False, None)
@@ -229,20 +247,3 @@ def test_a_damaged_trial_record_is_ignored(replaced, column):
     with Device.open(replaced) as device:
         assert at(device) == ("mid", False, None)
         assert np.isfinite(device.predict_proba(PROBES)).all()
-
-
-def test_a_release_that_cannot_encode_one_text_falls_back(replaced, before, monkeypatch):
-    """The newest texts are encoded; the refinement fails on older ones."""
-    original = OnnxEncoder.encode
-
-    def encode(self, texts):
-        if {*texts} & {*TEXTS[:45]}:
-            raise BundleFormatError("the model fails on this text")
-        return original(self, texts)
-
-    monkeypatch.setattr(OnnxEncoder, "encode", encode)
-    with Device.open(replaced) as device:
-        with pytest.raises(BundleFormatError, match="fails on this text"):
-            device.refine(Budget(90))
-        assert at(device) == ("old", False, "the model fails on this text")
-        assert same(state(device), before)

@@ -17,8 +17,13 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def releases(tmp_path_factory):
-    return word_releases.write_releases(tmp_path_factory.mktemp("words"))
+def unbridged(tmp_path_factory):
+    return word_releases.write_releases(tmp_path_factory.mktemp("unbridged"))
+
+
+@pytest.fixture(scope="module")
+def releases(tmp_path_factory, unbridged):
+    return word_releases.with_bridges(unbridged, tmp_path_factory.mktemp("words"))
 
 
 @pytest.fixture
@@ -91,8 +96,7 @@ def test_the_scales_of_a_release_are_those_of_the_number_of_labels(device, relea
 # Replacing
 
 
-def test_words_are_carried_without_a_bridge(device, path, releases, encoded, tmp_path):
-    unbridged = word_releases.write_releases(tmp_path, bridges=False)
+def test_words_are_carried_without_a_bridge(device, path, unbridged, encoded, tmp_path):
     device.learn(TEXTS, LABELS)
     encoded.clear()
     report = device.replace(unbridged["mid"], Budget(0))
@@ -109,8 +113,8 @@ def test_words_are_carried_without_a_bridge(device, path, releases, encoded, tmp
     assert 0 < report.forward_passes <= PASSES
 
 
-def test_replacement_by_a_release_without_words_and_back(device, tmp_path):
-    silent = word_releases.write_releases(tmp_path, silent=("mid",))
+def test_replacement_by_a_release_without_words_and_back(device, unbridged, tmp_path):
+    silent = word_releases.with_bridges(unbridged, tmp_path, silent=("mid",))
     device.learn(TEXTS, LABELS)
     report = device.replace(silent["mid"], Budget(0))
     assert (report.decision, len(report.counts.scales)) == ("personal", 3)
@@ -123,7 +127,8 @@ def test_replacement_by_a_release_without_words_and_back(device, tmp_path):
 
 
 def test_a_matcher_learns_the_candidate_and_its_words(path, tmp_path):
-    releases = word_releases.write_releases(tmp_path, "matching")
+    unbridged = word_releases.write_releases(tmp_path / "plain", "matching", ages=("old", "mid"))
+    releases = word_releases.with_bridges(unbridged, tmp_path)
     examples = word_releases.matches(220, TEXTS, seed=3)
     probes = word_releases.matches(120, PROBES, seed=4)
     labels, truth = (word_releases.labels_of(each, SHARED, PERSONAL) for each in (examples, probes))
@@ -135,6 +140,19 @@ def test_a_matcher_learns_the_candidate_and_its_words(path, tmp_path):
         assert (report.decision, len(report.counts.scales)) == ("personal", 5)
         of_vendor = vendor_loss(releases["mid"], tmp_path / "vendor", truth, probes)
         assert loss(device, truth, probes) < 0.8 * of_vendor
+
+
+def test_without_texts_words_are_not_fitted(path, unbridged):
+    """The vendor's weights are only scaled: they depend on no text."""
+    with Device.create(path, unbridged["old"], keep_text="never") as device:
+        before = loss(device, TRUTH, PROBES)
+        device.learn(TEXTS, LABELS)
+        assert loss(device, TRUTH, PROBES) < before
+        silent, vendors = device.model.lexical, device.model.head.lexical.weight
+        slope = silent[vendors != 0] / vendors[vendors != 0]
+        np.testing.assert_allclose(slope, slope.mean(), rtol=1e-4)
+        assert not silent[vendors == 0].any()
+        assert device.replace(unbridged["mid"], Budget(0)).decision == "vendor"
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,24 @@ def test_invalid_command_lines_are_errors(arguments, message):
     assert message in PROGRAM.failed(*arguments, status=2)
 
 
+def test_a_missing_option_is_named_as_on_the_command_line():
+    @dataclass(frozen=True)
+    class Move:
+        """A move.
+
+        Attributes:
+            earlier: Where it begins.
+        """
+
+        earlier: Annotated[File, "--from"]
+
+    @command(Move)
+    def move(settings: Move):
+        raise AssertionError(settings)
+
+    assert "Missing option '--from'" in Program(move, "move").failed(status=2)
+
+
 def test_an_output_in_a_missing_folder_is_rejected_before_the_work(tmp_path):
     @command(Model)
     def write(settings: Model):

@@ -158,7 +158,7 @@ source = "graph.fala"
     export_command.works("train", graph.path, "--frozen", "--data", kitchen / "rows.jsonl",
                          "--out", tmp_path / "same.fala")  # fmt: skip
     assert Bundle.open(tmp_path / "same.fala").head() == bundle.head()
-    for more, message in (('pooling = "cls"', "no key except model"),
+    for more, message in (('pooling = "cls"', "no key except source"),
                           ("[training]", "is a bundle, which cannot be trained")):  # fmt: skip
         assert message in failed(recipe(kitchen, text + more, "bad"), "--out", out)
 

@@ -1,11 +1,13 @@
 """Tiny releases with words, and a user whose labels depend on words."""
 
+from itertools import pairwise
+
 import numpy as np
 
 import bridged
 from fala.base.examples import Match, document_of
 from fala.bundle.reading import Bundle
-from fala_export import add_bridge, write_release
+from fala_export import write_release
 from fala_export.fit.heads import fit_head
 
 RANDOM = np.random.default_rng(7)
@@ -50,52 +52,26 @@ def matches(count, documents, seed=1):
     ]
 
 
-def public_rows(task="classification", labels=("0", "1")):
-    """Examples and labels that a vendor fits heads to."""
+def write_releases(folder, task="classification", ages=("old", "mid", "new")):
+    """Write ``bridged``'s releases of some ages with fitted heads that read words, unbridged."""
+    written = bridged.write_releases(folder, task, bridges=False)
+    releases = {age: written[age] for age in ages}
     examples = PUBLIC if task == "classification" else matches(len(PUBLIC), PUBLIC)
-    public_labels = labels_of(examples, SHARED)
-    if len(labels) > 2:
-        public_labels = [
-            labels[2] if i % 7 == 0 else label for i, label in enumerate(public_labels)
-        ]
-    return examples, public_labels
+    for path in releases.values():
+        opened = Bundle.open(path)
+        labels = labels_of(examples, SHARED)
+        head = fit_head(opened.backbone(), examples, labels, label_names=("0", "1"))
+        write_release(path, opened, head, {})
+    return releases
 
 
-def without_words(releases, folder):
-    """The same releases with heads that read no words."""
-    plain = {}
-    for age, path in releases.items():
-        opened, plain[age] = Bundle.open(path), folder / path.name
-        write_release(plain[age], opened, opened.head().without_ngrams(), {})
-        for bridge in opened.bridges().values():
-            add_bridge(plain[age], Bundle.open(plain[age]), bridge, {})
-    return plain
-
-
-def write_releases(folder, task="classification", labels=("0", "1"), silent=(), bridges=True):
-    """Write three releases by age as ``bridged.write_releases`` does, with fitted heads.
-
-    Args:
-        folder: Where they are written.
-        task: Of their heads.
-        labels: Of their heads, in order.
-        silent: Ages of those without words.
-        bridges: Whether bridges lead from each to the next.
-    """
-    folder.mkdir(exist_ok=True)
-    releases = bridged.write_releases(folder, task, bridges=False)
-    examples, public_labels = public_rows(task, labels)
+def with_bridges(releases, folder, silent=()):
+    """Write releases again with a bridge from each to the next, those of silent ages wordless."""
+    written = {age: folder / path.name for age, path in releases.items()}
     for age, path in releases.items():
         opened = Bundle.open(path)
-        head = fit_head(
-            opened.backbone(),
-            examples,
-            public_labels,
-            label_names=labels,
-            lexical=age not in silent,
-        )
-        write_release(path, opened, head, {})
-    if bridges:
-        for first, second in (("old", "mid"), ("mid", "new")):
-            bridged.add_learned_bridge(releases[first], releases[second], PUBLIC)
-    return releases
+        head = opened.head()
+        write_release(written[age], opened, head.without_ngrams() if age in silent else head, {})
+    for first, second in pairwise(written.values()):
+        bridged.add_learned_bridge(first, second, PUBLIC)
+    return written

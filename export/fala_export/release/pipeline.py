@@ -408,7 +408,7 @@ def _deliveries(
         if not finished:
             check_publishing(
                 repository, keys, publish_passphrase, datetime.now(timezone.utc),
-                product=recipe.product, version=recipe.details.get("version"),
+                product=recipe.product, version=recipe.version,
                 republish=republish,
             )  # fmt: skip
         deliveries["published"] = lambda out: publish_or_begin(

@@ -5,13 +5,15 @@ from fala import Device
 from program import without_progress
 
 
-def test_an_update_is_installed_once(path, vendor, server):
+def test_an_update_is_installed_once_and_skipped_once_it_is_rolled_back(path, vendor, server):
     command = ("update", path, server.address, "--root", vendor.root)
     updated = works(*command)
     assert without_progress(updated.stderr) == ""
     assert updated.stdout.startswith("old -> model v1 (mid): ")
     assert works(*command).stdout == "model v1 (mid): no newer release\n"
     assert done(*command) is None
+    works("rollback", path)
+    assert works(*command).stdout == "model v1 (mid): skipped, because you rolled it back\n"
 
 
 def test_ctrl_c_names_the_active_release(path, vendor, server, monkeypatch):
