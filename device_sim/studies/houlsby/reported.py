@@ -14,7 +14,9 @@ METRIC = {"cola": "matthews", "mrpc": "f1"}
 #: Share of a model's parameters trained by the best of the paper's three sizes.
 BEST_SHARE = 0.036
 
-_SCORES = {
+#: Scores as shares, by source, method, the adapters' size (``"best"`` for the best of the paper's
+#: three), and data set.
+SCORES = {
     ("paper", "full", "", "cola"): 0.605,
     ("paper", "full", "", "mrpc"): 0.893,
     ("paper", "adapters", "64", "cola"): 0.569,
@@ -26,15 +28,3 @@ _SCORES = {
     ("slides", "adapters", "64", "cola"): 0.8178332,
     ("slides", "adapters", "64", "mrpc"): 0.85784316,
 }
-
-
-def reported_by_houlsby(source: str, method: str, variant: str, data: str) -> float | None:
-    """Return a score as a share, or None if the source has none.
-
-    Args:
-        source: ``"paper"`` or ``"slides"``.
-        method: ``"full"`` or ``"adapters"``.
-        variant: The adapters' size, or ``"best"`` for the best of the paper's three.
-        data: ``"cola"`` or ``"mrpc"``.
-    """
-    return _SCORES.get((source, method, variant, data))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fala_sim.report.groups import measured, of, parts, seeds_of
+from fala_sim.report.groups import having, measured, of, parts, seeds_of
 from fala_sim.report.statistics import describe
 from fala_sim.report.table import NOT_RUN, PAPER, Cell, Table, TableRow
 from fala_sim.report.value import UserMean
@@ -58,7 +57,9 @@ def adapters(records: pd.DataFrame) -> Table:
             ("the majority's label", "majority"),
             ("a head on the backbone, which stays as it is", "frozen"),
         ):
-            row = {title: part[f"{scores}.{score}"].iloc[0] for score, title in SCORES.items()}
+            # The exporter no longer measures Matthews' coefficient of the head that it starts from.
+            first = having(part, *(f"{scores}.{score}" for score in SCORES)).iloc[0]
+            row = {title: first[f"{scores}.{score}"] for score, title in SCORES.items()}
             rows.append({"data": data, "method": name, _TRAINED: None, _SHARE: None,
                          _TOGETHER: None, **row})  # fmt: skip
         groups = by_trial(part)
@@ -66,20 +67,13 @@ def adapters(records: pd.DataFrame) -> Table:
             group = groups.get(trial, part.iloc[:0])
             rows.append(
                 {
-                    "data": data,
-                    "method": trial_title(*trial),
-                    **_parameters(group),
-                    **_scores(group),
-                    "accuracy against full": difference(group, groups.get(_FULL)),
-                    f"{PAPER} BERT-large": reported.reported_by_houlsby("paper", *trial, data),
-                    f"{PAPER} slides, accuracy": reported.reported_by_houlsby(
-                        "slides", *trial, data
-                    ),
+                    **_trial_row(data, trial, group, groups.get(_FULL)),
+                    f"{PAPER} BERT-large": reported.SCORES.get(("paper", *trial, data)),
+                    f"{PAPER} slides, accuracy": reported.SCORES.get(("slides", *trial, data)),
                     "seconds": group["seconds"].mean(),
                 }
             )
-        best = reported.reported_by_houlsby("paper", "adapters", "best", data)
-        if best is not None:
+        if best := reported.SCORES.get(("paper", "adapters", "best", data)):
             rows.append(
                 {
                     "data": data,
@@ -153,18 +147,9 @@ def adapter_sizes(records: pd.DataFrame) -> Table:
     for data, part in parts(runs, "data"):
         groups = by_trial(part)
         for trial, group in groups.items():
-            parameters = _parameters(group)
-            del parameters[_TOGETHER]
-            rows.append(
-                {
-                    "data": data,
-                    "method": trial_title(*trial),
-                    **parameters,
-                    **_scores(group),
-                    "accuracy against full": difference(group, groups.get(_FULL)),
-                    "seeds": len(group),
-                }
-            )
+            row = _trial_row(data, trial, group, groups.get(_FULL))
+            del row[_TOGETHER]
+            rows.append({**row, "seeds": len(group)})
     return Table.of(rows, described_trainings(runs), measured=measured(runs))
 
 
@@ -194,7 +179,10 @@ def adapter_ablation(records: pd.DataFrame) -> Table:
                 "share of label 1": group["positive"].mean(),
                 "seeds": len(group),
             }
-            for span, group in by_span(part)
+            # (0, -1), which leaves none out, comes first.
+            for (_, *span), group in parts(
+                part.assign(any=part["last"] >= 0), ["any", "first", "last"]
+            )
         ]
         majority = {title: part[f"majority.{name}"].iloc[0] for name, title in SCORES.items()}
         rows.append({"data": data, "left out": "the majority's label", **majority})
@@ -238,15 +226,8 @@ def adapter_init(records: pd.DataFrame) -> Table:
 
 def by_trial(runs: pd.DataFrame) -> dict[tuple[str, str], pd.DataFrame]:
     """Return runs by method and variant, by the number of trained parameters."""
-    groups = dict(parts(runs, ["method", "variant"], sort=False))
-    return dict(sorted(groups.items(), key=lambda item: trained(item[1])))
-
-
-def by_span(runs: pd.DataFrame) -> Iterator[tuple[tuple[int, int], pd.DataFrame]]:
-    """Yield runs by first and last left-out layer; (0, -1), which leaves none out, comes first."""
-    for (_, first, last), group in parts(runs.assign(any=runs["last"] >= 0),
-                                         ["any", "first", "last"]):  # fmt: skip
-        yield (int(first), int(last)), group
+    groups = parts(runs, ["method", "variant"], sort=False)
+    return dict(sorted(groups, key=lambda item: item[1]["parameters.trained"].iloc[0]))
 
 
 def trial_title(method: str, variant: str) -> str:
@@ -259,11 +240,6 @@ def span_title(first: int, last: int) -> str:
     if last < first:
         return "nothing"
     return f"layer {first}" if first == last else f"layers {first} to {last}"
-
-
-def trained(runs: pd.DataFrame) -> int:
-    """Return a trial's number of trained parameters."""
-    return int(runs["parameters.trained"].iloc[0])
 
 
 def difference(
@@ -290,12 +266,22 @@ def described_trainings(runs: pd.DataFrame) -> str:
     return f"Data: {', '.join(words)}; {seeds_of(runs)}."
 
 
-def _parameters(runs: pd.DataFrame) -> dict[str, Cell]:
-    """Return the trained parameters, their share, and what nine tasks need together, in models."""
-    if runs.empty:
-        return {_TRAINED: NOT_RUN, _SHARE: None, _TOGETHER: None}
-    share = trained(runs) / int(runs["parameters.all"].iloc[0])
-    return {_TRAINED: trained(runs), _SHARE: share, _TOGETHER: 1 + (TASKS - 1) * share}
+def _trial_row(
+    data: str, trial: tuple[str, str], runs: pd.DataFrame, full: pd.DataFrame | None
+) -> dict[str, Cell]:
+    """Return a trial's trained parameters, their share, what nine tasks need, and its scores."""
+    trained: Cell = NOT_RUN
+    share: Cell = None
+    together: Cell = None
+    if not runs.empty:
+        trained = int(runs["parameters.trained"].iloc[0])
+        share = trained / int(runs["parameters.all"].iloc[0])
+        together = 1 + (TASKS - 1) * share
+    return {
+        "data": data, "method": trial_title(*trial),
+        _TRAINED: trained, _SHARE: share, _TOGETHER: together,
+        **_scores(runs), "accuracy against full": difference(runs, full),
+    }  # fmt: skip
 
 
 def _scores(runs: pd.DataFrame) -> dict[str, Cell]:

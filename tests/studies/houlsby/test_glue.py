@@ -5,8 +5,11 @@ import pytest
 from checkout import real_data
 from fala import Pair
 from fala.base.errors import DataError
-from fala_sim.data.left_out import LeftOut
-from studies.houlsby.glue import convert_benchmark, find, read_cola, read_mrpc
+from studies.houlsby.glue import SOURCES
+
+
+def converted(name, folder):
+    return SOURCES[name].convert(SOURCES[name].find(folder))
 
 
 def write_cola(folder):
@@ -34,9 +37,7 @@ def write_mrpc(folder, pairs=20):
 
 
 def test_splits_are_kept_and_test_documents_are_in_no_other_split(tmp_path):
-    left_out = LeftOut()
-    benchmark = read_cola(write_cola(tmp_path), left_out)
-    conversion = convert_benchmark(benchmark, seed=0, left_out=left_out)
+    conversion = converted("cola", write_cola(tmp_path))
     assert [(row.split, row.judged, row.label) for row in conversion.rows] == [
         ("public", "One sentence.", 1),
         ("public", "Sentence another.", 0),
@@ -45,45 +46,26 @@ def test_splits_are_kept_and_test_documents_are_in_no_other_split(tmp_path):
         ("test", "The car honked.", 1),
         ("test", "The car honked.", 1),  # the official set, as it is
     ]
-    assert left_out.counts() == {
+    assert conversion.left_out.counts() == {
         "damaged lines of train.tsv": 2, "rows of texts that are in another split": 1,
     }  # fmt: skip
 
 
 def test_pairs_become_rows_of_pairs(tmp_path):
-    left_out = LeftOut()
-    benchmark = read_mrpc(write_mrpc(tmp_path), left_out)
-    conversion = convert_benchmark(benchmark, seed=0, left_out=left_out)
-    assert benchmark.test[0] == (Pair("First 100.", "Second 100."), 0)
+    conversion = converted("mrpc", write_mrpc(tmp_path))
+    test = next(row for row in conversion.rows if row.split == "test")
+    assert (test.example, test.label) == (Pair("First 100.", "Second 100."), 0)
     splits = [row.split for row in conversion.rows]
     assert [splits.count(split) for split in ("public", "train", "test")] == [18, 2, 5]
     assert json.loads(next(iter(conversion.lines())))["pair"][0].startswith("First ")
-    drawn = [
-        {row.judged for row in convert_benchmark(benchmark, seed=seed, left_out=left_out).rows
-         if row.split == "train"}
-        for seed in (0, 0, 1)
-    ]  # fmt: skip
-    assert drawn[0] == drawn[1] != drawn[2]
+    assert converted("mrpc", tmp_path).rows == conversion.rows
 
 
 def test_invalid_files_are_errors(tmp_path):
-    with pytest.raises(DataError, match="cannot read"):
-        read_cola(tmp_path, LeftOut())
-    with pytest.raises(DataError, match="rows for training, validation and test"):
-        convert_benchmark(read_mrpc(write_mrpc(tmp_path, 3), LeftOut()), seed=0, left_out=LeftOut())
-
-
-def test_a_benchmark_is_found_by_its_files(tmp_path):
     with pytest.raises(DataError, match=r"train\.tsv: no such file; get it from its publisher"):
-        find("cola", tmp_path)
-    (tmp_path / "cola").mkdir()
-    write_cola(tmp_path / "cola")
-    source, folder = find("cola", tmp_path)
-    before = source.digest(folder)
-    (folder / "README").write_text("not a file of the benchmark")
-    assert source.digest(folder) == before
-    (folder / "dev.tsv").write_text("gj04\t1\t\tAnother.\n")
-    assert source.digest(folder) != before
+        converted("cola", tmp_path)
+    with pytest.raises(DataError, match="rows for training, validation and test"):
+        converted("mrpc", write_mrpc(tmp_path, 3))
 
 
 @pytest.mark.real_data
@@ -91,9 +73,7 @@ def test_a_benchmark_is_found_by_its_files(tmp_path):
     ("name", "rows"), [("cola", [7235, 1296, 1043]), ("mrpc", [3668, 408, 1725])]
 )
 def test_the_real_files(name, rows):
-    folder, left_out = real_data(name), LeftOut()
-    benchmark = {"cola": read_cola, "mrpc": read_mrpc}[name](folder, left_out)
-    conversion = convert_benchmark(benchmark, seed=0, left_out=left_out)
+    conversion = converted(name, real_data(name))
     splits = [row.split for row in conversion.rows]
     assert [splits.count(split) for split in ("public", "train", "test")] == rows
-    assert not any(reason.startswith("damaged") for reason in left_out.counts())
+    assert not any(reason.startswith("damaged") for reason in conversion.left_out.counts())

@@ -9,7 +9,7 @@ from encoders import write_encoder
 from fala_sim import engine
 from fala_sim.records.store import read_records
 from sim_command import works
-from studies.houlsby import plan, rates
+from studies.houlsby import plan
 
 pytestmark = [pytest.mark.slow, pytest.mark.thorough]
 
@@ -27,7 +27,7 @@ def write_corpus(folder, pairs=60):
 def test_the_study_trains_records_and_fills_its_tables(tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "open_engine", lambda *_, **__: InProcess())
     monkeypatch.setattr(plan, "COMPARED", (2,))
-    monkeypatch.setattr(rates, "RATES", {"adapters": ("",), "full": ("",)})
+    monkeypatch.setattr(plan, "RATES", {"adapters": ("",), "full": ("",)})
     write_corpus(tmp_path / "mrpc")
     results = tmp_path / "results"
     options = ("--data", "mrpc", "--data-dir", tmp_path, "--seeds", 1, "--results", results,

@@ -12,19 +12,17 @@ from driver import InProcess, write
 from encoders import make_encoder, write_encoder
 from fala import Bundle, DataError
 from fala_export import ExportError
-from fala_export.recipe.adapters import AdapterMethod
 from fala_sim import frame
 from fala_sim.experiments.runner import run_jobs
-from fala_sim.records.store import RecordKey, RecordStore, read_records
+from fala_sim.records.store import RecordKey, RecordStore, key_of, read_records
 from public_data import write_rows
 from sim_command import fails, run
 from sim_tables import column
 from studies.houlsby import jobs
 from studies.houlsby.jobs import USUAL, Benchmark, spans
-from studies.houlsby.plan import houlsby_trials
-from studies.houlsby.rates import RateTrial, chosen, searches
+from studies.houlsby.plan import chosen, searches, trainings
 from studies.houlsby.study import STUDY
-from studies.houlsby.training import Baseline
+from studies.houlsby.training import train_only
 from tasks import write_task
 
 TABLES = STUDY.tables()
@@ -55,9 +53,8 @@ def base(tmp_path_factory):
 @pytest.fixture
 def task(base, tmp_path):
     rows = write_rows(tmp_path / "rows.jsonl", benchmark_rows())
-    digests = {"data": "d", "new": "n"}
-    return Benchmark("mrpc", tmp_path / "work", rows, base / "base.fala", base / "tiny", "tiny",
-                    digests)  # fmt: skip
+    about = {"new": "tiny", "digests": {"data": "d", "new": "n"}}
+    return Benchmark("mrpc", tmp_path / "work", rows, base / "base.fala", base / "tiny", about)
 
 
 def trained_earlier(task, key, rate=""):
@@ -81,9 +78,8 @@ def trained_earlier(task, key, rate=""):
 
 def test_a_training_is_recorded_with_its_logits_and_scores(task, tmp_path):
     folder = trained_earlier(task, ADAPTERS)
-    write(tmp_path / "results", jobs.train_benchmark(task, ADAPTERS, AdapterMethod(3)))
+    write(tmp_path / "results", jobs.train_benchmark(task, ADAPTERS))
     record = RecordStore(tmp_path / "results").get(ADAPTERS)
-    assert (record["public"], record["train"], record["test"]) == (12, 6, 10)
     assert (record["size"], record["parameters"]["trained"]) == (3, 100)
     assert record["truth"] == [0, 1] * 5
     decisions = [int(z > 0) for z in record["logits"]]
@@ -102,14 +98,16 @@ def test_a_training_is_recorded_with_its_logits_and_scores(task, tmp_path):
 @pytest.fixture
 def searched(task, tmp_path, monkeypatch):
     """The records of a search whose best rate is not the usual one, of adapters of size 3."""
-    monkeypatch.setattr("studies.houlsby.rates.RATES", {"adapters": (USUAL, "0.0003")})
+    monkeypatch.setattr("studies.houlsby.plan.COMPARED", (3,))
+    rates = {"adapters": (USUAL, "0.0003"), "full": ()}
+    monkeypatch.setattr("studies.houlsby.plan.RATES", rates)
     for rate, best in ((USUAL, 0.75), ("0.0003", 0.8)):
         summary = trained_earlier(task, ADAPTERS, rate) / "said.json"
         summary.write_text(summary.read_text().replace("0.75", str(best)))
     results = tmp_path / "results"
     store = RecordStore(results)
     assert chosen(store, "mrpc", "adapters") is None
-    tasks = list(searches(store, [task], [RateTrial("adapter", AdapterMethod(3), "3")]))
+    tasks = list(searches(store, task))
     for _ in range(2):  # what is recorded is not run again
         assert run_jobs(tasks, store, engine=InProcess(), log=print) == []
     return results
@@ -127,13 +125,13 @@ def test_the_rate_with_the_best_validation_accuracy_is_chosen(task, searched):
     assert chosen(RecordStore(searched), "mrpc", "norms") == USUAL
     assert chosen(RecordStore(searched), "cola", "adapters") is None
     # The adapter of the search is the one that is evaluated.
-    write(searched, jobs.train_benchmark(task, ADAPTERS, AdapterMethod(3), rate))
+    write(searched, jobs.train_benchmark(task, ADAPTERS, rate))
     assert RecordStore(searched).get(ADAPTERS)["recipe"]["learning_rate"] == 3e-4
     assert chosen(RecordStore(searched), "mrpc", "adapters") == "0.0003"
 
 
 def test_records_at_another_rate_are_rejected(task, searched):
-    write(searched, jobs.train_benchmark(task, ADAPTERS, AdapterMethod(3)))
+    write(searched, jobs.train_benchmark(task, ADAPTERS))
     with pytest.raises(DataError, match=r"at a learning rate of 0\.001, but .* choose 0\.0003"):
         chosen(RecordStore(searched), "mrpc", "adapters")
 
@@ -141,8 +139,8 @@ def test_records_at_another_rate_are_rejected(task, searched):
 def test_span_records_leave_out_adapters_of_the_span(task, tmp_path):
     trained_earlier(task, ADAPTERS)
     results = tmp_path / "results"
-    write(results, jobs.train_benchmark(task, ADAPTERS, AdapterMethod(3)))
-    write(results, jobs.leave_out(task, ADAPTERS, AdapterMethod(3)))
+    write(results, jobs.train_benchmark(task, ADAPTERS))
+    write(results, jobs.leave_out(task, ADAPTERS))
     by_span = {record["variant"]: record for record in read_records(results, "adapter-span")}
     assert set(by_span) == {"none", "0-0", "0-1", "1-1"} == set(spans(2))
     whole = RecordStore(results).get(ADAPTERS)
@@ -161,23 +159,22 @@ def test_span_records_leave_out_adapters_of_the_span(task, tmp_path):
     # What is recorded is not run again.
     keys = {RecordKey("adapter-span", "mrpc", "adapters", "all", 0, name) for name in by_span}
     (lost,) = keys - (recorded := frozenset(key for key in keys if key.variant != "0-1"))
-    (again,) = jobs.leave_out(task, ADAPTERS, AdapterMethod(3), done=recorded)
+    (again,) = jobs.leave_out(task, ADAPTERS, done=recorded)
     assert (again.key, again.content["logits"]) == (lost, by_span["0-1"]["logits"])
 
 
 @pytest.mark.slow
 def test_a_baseline_writes_a_whole_release_by_the_benchmarks_own_splits(task, tmp_path):
     key = RecordKey("adapter-size", "mrpc", "norms", "all", 0)
-    write(tmp_path / "results", jobs.train_benchmark(task, key, Baseline("norms"), "0.01"))
+    write(tmp_path / "results", jobs.train_benchmark(task, key, "0.01"))
     record = RecordStore(tmp_path / "results").get(key)
     assert record["recipe"]["method"] == {"name": "norms"}
     assert record["recipe"]["divided_by"] == "the file's own splits"
     assert record["recipe"]["best"] == "accuracy" and record["recipe"]["epochs"] == 10
-    assert (record["public"], record["train"], record["test"]) == (12, 6, 10)
     assert record["parameters"]["trained"] < 0.05 * record["parameters"]["all"]
     # A whole model is not kept once it is measured; an adapter is.
     assert not list(task.folder.rglob("task.fala"))
-    write(tmp_path / "results", jobs.train_benchmark(task, ADAPTERS, AdapterMethod(3), "0.01"))
+    write(tmp_path / "results", jobs.train_benchmark(task, ADAPTERS, "0.01"))
     record = RecordStore(tmp_path / "results").get(ADAPTERS)
     assert record["recipe"]["method"] == {"name": "adapters", "size": 3, "init_scale": 0.01}
     (bundle,) = task.folder.rglob("task.fala")
@@ -187,7 +184,7 @@ def test_a_baseline_writes_a_whole_release_by_the_benchmarks_own_splits(task, tm
 def test_each_baseline_trains_only_its_parameters():
     def trained(name, layers=0):
         model = make_encoder().module.transformer
-        assert Baseline(name, layers).prepare(model) == []
+        assert train_only(model, name, layers) == []
         names = {name for name, p in model.named_parameters() if p.requires_grad}
         return names, len(dict(model.named_parameters()))
 
@@ -203,16 +200,13 @@ def test_each_baseline_trains_only_its_parameters():
         trained("top-k", 3)
 
 
-def test_every_trial_is_of_a_method_and_a_variant():
+@needs_records
+def test_the_planned_trainings_are_those_of_the_records():
     kinds = ("adapter", "adapter-size", "adapter-init")
-    trials = [trial for kind in kinds for trial in houlsby_trials(kind, 12)]
-    assert len({(trial.kind, trial.method, trial.variant) for trial in trials}) == len(trials)
-    for trial in trials:
-        if trial.kind == "adapter-init":
-            assert trial.trained.init_scale == float(trial.variant)
-        elif trial.method in ("adapters", "top-k"):
-            value = trial.trained.recipe()["size" if trial.method == "adapters" else "layers"]
-            assert value == int(trial.variant)
+    planned = [key for kind in kinds for key in trainings(kind, "cola", 0, layers=6)]
+    recorded = {key_of(record) for record in read_records(STUDY.results, *kinds)}
+    assert len(set(planned)) == len(planned)
+    assert set(planned) == {key for key in recorded if (key.data, key.seed) == ("cola", 0)}
 
 
 def test_other_data_are_rejected(tmp_path):

@@ -129,11 +129,6 @@ def insert_adapters(
     return sites
 
 
-def site_norms(transformer: PreTrainedModel) -> list[nn.LayerNorm]:
-    """Return the normalizations after the sub-layers, layer by layer; see ``insert_adapters``."""
-    return [norm for norm, *_ in _sublayers(transformer)]
-
-
 def _sublayers(transformer: PreTrainedModel) -> list[tuple[nn.LayerNorm, nn.Module, str]]:
     """Return every sub-layer's normalization, with the module and child name of its summand."""
     sublayers = list(_by_structure(transformer))
