@@ -2,7 +2,7 @@
 
 import io
 import sys
-import time
+import threading
 
 from fala.cli import progress_bars as module
 from fala.cli.progress_bars import _Lines, progress
@@ -43,9 +43,11 @@ def test_a_short_step_prints_nothing_in_a_log(capsys):
 
 
 def test_a_step_without_updates_is_printed(monkeypatch, capsys):
+    shown, echo = threading.Event(), module.click.echo
     monkeypatch.setattr(module, "_FIRST", 0.01)
+    monkeypatch.setattr(module.click, "echo", lambda *line, **to: (echo(*line, **to), shown.set()))
     with progress("tracing the graph"):
-        time.sleep(0.3)
+        shown.wait(60)
     assert capsys.readouterr().err == "tracing the graph ...\n"
 
 

@@ -56,37 +56,21 @@ def test_a_command_and_the_list_have_the_same_description(part):
     [
         (("replace", "--old", "nothing", "--new", "bert"), 1, "fala: 'nothing' is neither"),
         (("device", "doctor", "nowhere"), 1, "nowhere: not a device folder"),
-        (("sim", "table", "99"), 2, "No such command '99'"),
-        (("sim", "data", "get", "99"), 1, "fala: no data set '99'; one of "),
         (("export", "inspect", "nowhere"), 1, "fala: nowhere: no such file"),
-        (("nothing",), 2, "No such command 'nothing'"),
         (("replace", "--budget", "-1"), 2, "--budget"),
+        # A mistyped name gets a suggestion, where one is near.
+        (("sim", "table", "99"), 2, "No such command '99'.\n"),
+        (("replcae",), 2, "No such command 'replcae'. Did you mean 'replace'?"),
+        (("device", "docter"), 2, "Did you mean 'doctor'?"),
+        (("replace", "--old", "glove", "--new", "bertt"), 1, "Did you mean 'bert'?"),
+        (("sim", "data", "get", "multipcio"), 1, "Did you mean 'multipico'?"),
+        (("device", "update", "a", "b", "--root", "c", "--accept", "alwys"), 2, "mean 'always'?"),
     ],
 )
 def test_mistakes_end_in_one_line(arguments, status, message):
     if arguments[:2] == ("sim", "data"):
         pytest.importorskip("pooch")  # without its extra the message is another
     assert message in PROGRAM.failed(*arguments, status=status)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "suggested"),
-    [
-        (("replcae",), "replace"),
-        (("device", "docter"), "doctor"),
-        (("replace", "--old", "glove", "--new", "bertt"), "bert"),
-        (("sim", "table", "headlin"), "headline"),
-        (("sim", "table", "99"), None),
-        (("sim", "data", "get", "multipcio"), "multipico"),
-        (("device", "update", "a", "b", "--root", "c", "--accept", "alwys"), "always"),
-    ],
-)
-def test_a_mistyped_name_gets_a_suggestion(arguments, suggested):
-    if arguments[:2] == ("sim", "data"):
-        pytest.importorskip("pooch")
-    errors = PROGRAM.run(*arguments).stderr
-    assert ("Did you mean" in errors) == (suggested is not None)
-    assert suggested is None or repr(suggested) in errors
 
 
 def test_completions_are_commands_and_names():
@@ -105,15 +89,10 @@ def test_completion_covers_all_programs(shell):
         assert f"_{program.replace('-', '_').upper()}_COMPLETE" in printed
 
 
-PROGRAMS = [part.program for part in fala_command.PARTS if part.program]
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_ctrl_c_while_a_program_is_imported_ends_in_one_line(program):
-    code = f"import fala_command; fala_command.{program.partition('-')[2]}()"
+def test_ctrl_c_while_a_program_is_imported_ends_in_one_line():
     process = subprocess.Popen(
-        [sys.executable, "-c", code, "--help"],
+        [sys.executable, "-c", "import fala_command; fala_command.export()", "--help"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     maps = Path(f"/proc/{process.pid}/maps")
@@ -131,7 +110,7 @@ def test_ctrl_c_while_click_is_imported_prints_no_traceback(tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", [part.program for part in fala_command.PARTS if part.program])
 def test_a_program_that_is_not_installed_is_reported_in_one_line(program, monkeypatch, capsys):
     (part,) = (part for part in fala_command.PARTS if part.program == program)
     monkeypatch.setattr(part, "where", "fala.no_such_module:command")
@@ -142,9 +121,10 @@ def test_a_program_that_is_not_installed_is_reported_in_one_line(program, monkey
     assert errors.startswith(f"{program}: '{program}' is not installed: ")
 
 
-@pytest.mark.parametrize("encoding", ["cp1252", "ascii", "utf-8"])
-@pytest.mark.parametrize("start", ["main()", "device()"])
-def test_what_the_terminal_cannot_show_is_replaced(tmp_path, encoding, start):
+@pytest.mark.parametrize(
+    ("start", "encoding"), [("main()", "cp1252"), ("device()", "ascii"), ("device()", "utf-8")]
+)
+def test_what_the_terminal_cannot_show_is_replaced(tmp_path, start, encoding):
     folder = "Bo\u017cena \u653b\u51fb"
     (tmp_path / folder).mkdir()
     code = f"import fala_command; fala_command.{start}"
