@@ -4,9 +4,34 @@ import shutil
 
 import pytest
 
+from fala import Bundle, UpdateLimits
 from fala.device import Device
+from fala.updates.client import Source, newer_release, repository_url, trusted_root
 from file_server import FileServer
 from vendors import Vendor
+
+
+class Client:
+    """A device's side of updates, without the device.
+
+    Attributes:
+        folder: A device's folder.
+        newest: The newest version that the device has had; None if it had none.
+    """
+
+    def __init__(self, folder, newest=None):
+        self.folder, self.newest = folder, newest
+
+    def update(self, url, *, root, limits=None):
+        """Return the product and version of a newer release, or None without one."""
+        source = Source(repository_url(url), trusted_root(root), "model", lambda: self.newest)
+        limits = limits or UpdateLimits()
+        with newer_release(self.folder, source, limits, lambda *_: None) as file:
+            if file is None:
+                return None
+            manifest = Bundle.open(file).manifest
+        self.newest = manifest.version
+        return f"{manifest.product} v{manifest.version}"
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +51,23 @@ def vendor(tmp_path, begun):
 def server(vendor):
     with FileServer(vendor.files()) as server:
         yield server
+
+
+@pytest.fixture
+def client(tmp_path):
+    folder = tmp_path / "client"
+    folder.mkdir()
+    return Client(folder)
+
+
+@pytest.fixture
+def outdated(client, begun, server):
+    """Return the client with version 1, while version 2 is on the server."""
+    server.before, newer = begun.files(), server.files
+    server.files = server.before
+    assert client.update(server.address, root=begun.root) == "model v1"
+    server.files = newer
+    return client
 
 
 @pytest.fixture(scope="module")
