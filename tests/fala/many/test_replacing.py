@@ -238,7 +238,7 @@ def test_a_command_that_was_ended_is_finished_by_the_next_call(users, shared, re
         env={name: value for name, value in os.environ.items() if name != FORBIDDEN},
         stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
-    while running.poll() is None and "mid" not in active(users[:1]):
+    while running.poll() is None and len(sql(users[0], "SELECT 1 FROM slots")) < 2:
         time.sleep(0.01)
     if how == signal.SIGINT:  # as a terminal does
         os.killpg(running.pid, how)

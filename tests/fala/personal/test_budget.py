@@ -9,9 +9,7 @@ from devices import embedded, same, state, vendor_of
 from fala import Budget, CancelledError, Device, Stopped
 
 
-@pytest.mark.parametrize(
-    ("passes", "labelled"), [(0, 1), (1, 3), (40, 0), (40, 3), (90, 1), (200, 3)]
-)
+@pytest.mark.parametrize(("passes", "labelled"), [(0, 1), (1, 3), (40, 0), (200, 3)])
 def test_forward_passes_never_exceed_the_budget(tmp_path, unbridged, encoded, passes, labelled):
     labels = [str(i % 2) if labelled and i % labelled == 0 else None for i in range(len(TEXTS))]
     with Device.create(tmp_path / "device", unbridged["old"]) as device:

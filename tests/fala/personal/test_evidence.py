@@ -1,37 +1,12 @@
 """Replacements are fitted to labels and old logits, and little evidence decides little."""
 
-import shutil
-
 import numpy as np
 import pytest
 
 import bridged
 from bridged import PROBES, TEXTS
-from devices import loss, refine_all, same, sql, state, vendor_of
-from fala import Budget, Bundle, Device
-from fala.model.bridge import Bridge
-from fala.model.heads import Head
-from fala_export import add_bridge, write_release
-
-
-def test_old_logits_help_where_labels_are_few(tmp_path, unbridged):
-    """The fit uses old logits of texts without a label beside the labels."""
-    truth = bridged.planted_labels(unbridged["old"], PROBES)
-    folder = tmp_path / "device"
-    with Device.create(folder, unbridged["old"]) as device:
-        device.learn(TEXTS, bridged.planted_labels(unbridged["old"], TEXTS))
-    # Most labels are removed: only the old logits reflect them.
-    sql(folder, "UPDATE examples SET label = NULL WHERE id > 12")
-    losses = []
-    for forget in (False, True):
-        copy = shutil.copytree(folder, tmp_path / str(forget))
-        with Device.open(copy) as device:
-            if forget:
-                device.forget([row.id for row in device.examples(labelled=False)])
-            report = device.replace(unbridged["mid"], Budget(90))
-            assert report.labelled == 12
-            losses.append(loss(device, truth))
-    assert losses[0] < losses[1]
+from devices import same, sql, state, vendor_of
+from fala import Budget, Device
 
 
 def test_stored_embeddings_cost_nothing(tmp_path, unbridged, encoded):
@@ -74,10 +49,10 @@ def test_unlabelled_documents_keep_the_old_personal_model(device, path, releases
 @pytest.mark.parametrize(
     ("examples", "user_labels"),
     [
-        (["zzz", "qqq"], ["0", "1"]), (["good"], ["1"]), ([".", "good"], ["1", "0"]),
-        (["good"] * 5, ["1", "0", "1", "0", "1"]), (TEXTS[:30], ["1"] * 30), (TEXTS[:1], None),
+        (["zzz", "qqq"], ["0", "1"]), (["good"] * 5, ["1", "0", "1", "0", "1"]),
+        (TEXTS[:30], ["1"] * 30), (TEXTS[:1], None),
     ],
-    ids=["unknown", "one", "empty", "one text", "one class", "no label"],
+    ids=["unknown", "one text", "one class", "no label"],
 )  # fmt: skip
 def test_little_evidence_leaves_probabilities_finite(
     tmp_path, releases, unbridged, examples, user_labels
@@ -95,35 +70,6 @@ def test_little_evidence_leaves_probabilities_finite(
         device.rollback()  # to the new release, where without evidence no pass is made
         count = 0 if user_labels is None else len(set(examples))
         assert device.refine(Budget(20)).counts.representatives == count
-
-
-def with_useless_bridge(folder, release, bias=0.0):
-    """Write a release like this one, with a bridge that maps all texts to the same embedding."""
-    bundle, path = Bundle.open(release), folder / "useless.fala"
-    (bridge,) = bundle.bridges().values()
-    head = bundle.head()
-    head = Head(head.task, head.labels, head.weight, np.array([bias], np.float32))
-    write_release(path, bundle, head, {})
-    parts = (np.zeros_like(bridge.matrix), np.zeros_like(bridge.offset), np.ones(12, np.float32))
-    add_bridge(path, Bundle.open(path), Bridge(bridge.source, *parts), {})
-    return path
-
-
-def test_the_vendors_ranking_is_kept_until_texts_are_encoded(device, tmp_path, releases, truth):
-    release = with_useless_bridge(tmp_path, releases["mid"])
-    report = device.replace(release, Budget(0))
-    assert report.decision == report.instant.decision == "vendor" and device.model.is_vendor
-    assert report.losses["calibrated"] > report.losses["vendor"]
-    assert report.losses["vendor"] == pytest.approx(np.log(2), abs=1e-6)
-    assert report.reason.endswith("more than a standard error")
-    np.testing.assert_array_equal(
-        ranking(device.predict_proba(PROBES)), ranking(vendor_of(release))
-    )
-    before = loss(device, truth)
-    refine_all(device)
-    report = device.refine(Budget(1))
-    assert report.decision == "personal" and report.losses["personal"] < report.losses["vendor"]
-    assert not device.model.is_vendor and loss(device, truth) < before
 
 
 def drawn_labels(release, seed, shift):

@@ -237,7 +237,7 @@ def test_an_unrelated_head_is_rejected_after_twenty_texts(device, releases, tmp_
     assert device.status().release == "old"
 
 
-@pytest.mark.parametrize("count", [12, 40, 90])
+@pytest.mark.parametrize("count", [12, 90])
 def test_the_same_release_is_not_worse(tmp_path, releases, count):
     """This holds with old logits and random labels, where each fit is noise."""
     labels = np.random.default_rng(count).integers(0, 2, count).tolist()

@@ -15,7 +15,7 @@ from fala import Bundle, BundleError, BundleFormatError, Device
 from fala.backbones import OnnxEncoder
 from fala.backbones.onnx_encoder import RUN_TOKENS
 from fala.model.heads import Head
-from fala.slots import validation
+from fala.slots import child, validation
 from fala.slots.child import FORBIDDEN
 from fala.slots.validation import check_edge_cases, validate
 from fala_export import write_release
@@ -26,8 +26,9 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def child_processes(monkeypatch):
-    """Allow child processes, and forget which releases are valid."""
+    """Allow child processes, however slow the machine, and forget which releases are valid."""
     monkeypatch.delenv(FORBIDDEN, raising=False)
+    monkeypatch.setattr(child, "_WAIT", 600.0)
     monkeypatch.setattr(validation, "VALIDATED", {})
 
 
@@ -148,7 +149,7 @@ def test_logits_of_probes_are_those_of_the_manifest(release, tmp_path, monkeypat
 
 
 @pytest.mark.usefixtures("child_processes")
-@pytest.mark.parametrize("expression", [r"(e+)+$", r"\s+$|\S", r"(?:film|fil+m?)*!"], ids=repr)
+@pytest.mark.parametrize("expression", [r"(e+)+$", r"\s+$|\S"], ids=repr)
 def test_a_slow_regular_expression_is_rejected(expression, release, tmp_path):
     """The library fails after ten million steps for one match, or the limit of time ends it."""
     pytest.importorskip("cryptography")
