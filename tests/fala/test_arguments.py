@@ -33,9 +33,6 @@ class Dumb:
 
 
 PATHS = [3, b"device", "a\0b", Dumb()]
-EXAMPLES = [None, 5, "one", b"one", Dumb(), [None], [HUGE], ["a\ud800"], [Match((), "one")],
-            {"one"}, ["one", " "]]  # fmt: skip
-IDS = [None, 5, "12", [None], [1.0], [True], [Dumb()], [np.array([1, 2])], {1: 2}]
 ODD = [5, "5", "yes", (5,), Dumb()]
 #: Methods with one wrong argument: its values, the error, and what its message says.
 WRONG = [
@@ -49,18 +46,16 @@ WRONG = [
     ("replace", "accept", [*ODD, []], DataError, "accept must be one of"),
     ("replace", "allow_older", ODD, DataError, "allow_older must be True or False, not"),
     ("refine", "progress", [*ODD, True], DataError, "progress must be a function"),
-    ("learn", "examples", EXAMPLES, DataError, None),
+    ("learn", "examples", ["one", {"one"}, ["one", " "], ["a\ud800"]], DataError, "example"),
     ("remember", "labels", [5, "1", [-HUGE], [Dumb()], [["1"]], {"1"}], DataError, None),
     ("learn", "labels", [[], ["0", "1"]], DataError, r"there are 1 example and [02] labels"),
-    ("forget", "examples", IDS, DataError, None),
+    ("forget", "examples", ["12", [1.0], [True], [Dumb()], {1: 2}], DataError, None),
     ("examples", "labelled", ODD, DataError, "labelled must be True, False or None, not"),
     ("rank", "candidates", [{*TEXTS}], DataError, "candidates must be a sequence, not a set"),
     ("rank", "history", [TEXTS], DataError, "takes no history"),
     ("rank", "top", [-1, True], DataError, "top must be a whole number"),
-    ("rank", "label", ["x"], DataError, "label must be one of 0, 1, not a text of"),
     ("predict", "threshold", [-0.1, 1.1, math.nan, *ODD], DataError, "a probability from 0 to 1"),
     ("export_data", "user", [None, 5, "", " ", "\ud800"], DataError, "user"),
-    ("update", "url", ODD, DataError, "must be .*, not "),
 ]
 
 
@@ -77,7 +72,7 @@ def test_a_wrong_argument_changes_nothing(
     before, rows = state(device), [*device.examples()]
     usual = {
         "path": tmp_path / "new", "bundle": releases["old"], "examples": ["one"],
-        "candidates": TEXTS, "target": io.StringIO(), "root": b"{}",
+        "candidates": TEXTS, "target": io.StringIO(),
     }  # fmt: skip
     for value in values:
         with pytest.raises(error, match=match):
@@ -93,8 +88,6 @@ def test_limits_are_numbers_from_0_or_infinite(device, releases):
     ):  # fmt: skip
         with pytest.raises(BudgetError):
             Budget(passes, seconds)
-    with pytest.raises(BudgetError, match="must be a whole number above 0, not"):
-        fala.UpdateLimits(release_bytes=Dumb())
     unlimited = Budget(10**400, 10**400)
     assert device.replace(releases["mid"], unlimited).forward_passes > 0
     assert isinstance(device.refine(Budget(HUGE, math.inf)).stopped, fala.Stopped)
@@ -103,10 +96,9 @@ def test_limits_are_numbers_from_0_or_infinite(device, releases):
 def test_forget_and_unlabel_take_texts_ids_and_stored_examples(device):
     rows = [*device.examples()]
     chosen = [TEXTS[0], np.int64(rows[1].id), rows[2]]
-    assert device.unlabel([*chosen, "unknown", 999]).labelled == len(TEXTS) - 3
+    assert device.unlabel(chosen).labelled == len(TEXTS) - 3
     assert [row.label for row in device.examples()][:3] == [None] * 3
-    unknown = ["unknown", HUGE, -HUGE, 2**63, -(2**63), 0, -1, 999]
-    assert device.forget([*chosen, rows[2].id, *unknown]).count == 3
+    assert device.forget([*chosen, rows[2].id, HUGE, -(2**63)]).count == 3
     assert device.forget(np.array([rows[3].id])).count == 1
     for wrong in (dict.fromkeys(TEXTS, 1), dict(enumerate(TEXTS)).items(), rows[5]):
         with pytest.raises(DataError) as caught:

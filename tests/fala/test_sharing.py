@@ -52,19 +52,15 @@ def test_a_rollback_ends_a_running_refinement(device, path, releases, other, sta
     assert embedded(path, releases["mid"]) == set(TEXTS)
 
 
-@pytest.mark.parametrize("stage", ["commit", "forward"])
-def test_a_label_learned_meanwhile_counts(device, releases, other, stage):
+def test_a_label_learned_during_a_refinement_counts(device, releases, other):
     reports = []
 
     def progress(name, done, total):
-        if name == stage and not reports:
+        if name == "forward" and not reports:
             reports.append(other.learn(["good film"], ["1"]))
 
-    if stage == "commit":
-        report = device.replace(releases["mid"], Budget(0), progress=progress)
-    else:
-        device.replace(releases["mid"], Budget(0))
-        report = device.refine(Budget(50), progress=progress)
+    device.replace(releases["mid"], Budget(0))
+    report = device.refine(Budget(50), progress=progress)
     assert report.new == "mid" and report.labelled == report.examples == len(TEXTS) + 1
     before = state(device)
     assert same(state(other), before) and device.fit().fitted == len(TEXTS) + 1
