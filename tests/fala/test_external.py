@@ -11,7 +11,6 @@ from bridged import PROBES, TEXTS
 from bundles import repacked
 from devices import live, same, state
 from fala import Budget, Bundle, BundleError, DataError, Device, EncoderError, Item, UsageError
-from fala.backbones.external import ExternalEncoder
 from fala.bundle.arrays import array_bytes
 from fala_export import write_external
 
@@ -77,23 +76,6 @@ def test_another_encoder_is_rejected(tmp_path, path, releases, external, functio
     another = Device.open(tmp_path / "made", encoder={"cloud 2": functions["cloud 2"]})
     with another, pytest.raises(EncoderError, match=r"encoder=\{'cloud 1': function\}"):
         another.predict_proba(PROBES)
-
-
-@pytest.mark.parametrize(
-    ("broken", "why"),
-    [
-        (lambda right: 1 / 0, r"failed on 1 input: ZeroDivisionError in line \d+ of test_external"),
-        (lambda right: right * np.nan, "not finite"), (lambda right: right * 1e6, "too large"),
-        (lambda right: right[:-1], "returned shape"), (lambda right: None, "returned"),
-        (lambda right: right[:, :-1], "returned shape"),
-        (lambda right: [["x"]] * len(right), "no array of numbers"),
-        (lambda right: right * 1j, "no array of numbers"),
-    ],
-)  # fmt: skip
-def test_a_wrong_embedding_is_an_error(broken, why):
-    encoder = ExternalEncoder("cloud", 3, lambda inputs: broken(np.ones((len(inputs), 3))))
-    with pytest.raises(EncoderError, match=why):
-        encoder.encode(["a text"])
 
 
 def test_items_need_no_encoder(tmp_path, external, functions, labels):

@@ -5,7 +5,7 @@ import pytest
 
 import fala
 from fala import Budget, BudgetError, DataError, Device, EncoderError, Item, UsageError
-from fala.backbones.external import ASKED, Encoders, ExternalEncoder
+from fala.backbones.external import ASKED, Encoders
 from fala.slots.admit import admit
 from fala.testing import labels_of, texts, write_releases
 
@@ -118,17 +118,6 @@ def test_a_function_of_keys_is_not_asked_with_a_dimension(tmp_path):
         device.learn(["a.jpg", "b.jpg"], [0, 1])
         assert device.status().release == "embedded 2"
         assert device.predict(["b.jpg"]).tolist() == [1]
-
-
-def test_an_encoder_returns_any_kind_of_array():
-    torch, sparse = pytest.importorskip("torch"), pytest.importorskip("scipy.sparse")
-    rows = np.eye(9, 4, dtype=np.float32)
-    for kind in (
-        rows.tolist(), iter(rows), rows.astype(np.float64), sparse.csr_matrix(rows),
-        torch.tensor(rows, requires_grad=True),
-    ):  # fmt: skip
-        encoder = ExternalEncoder("words", 4, lambda texts, kind=kind: kind)
-        np.testing.assert_array_equal(encoder.encode(UNSEEN[:9]), rows)
 
 
 class Model:
