@@ -97,8 +97,6 @@ def test_rows_of_the_same_example_are_averaged():
         ([{"a"}, set(), set()], {"label_names": ["a", "b"]}, "tag 2 of 2 belongs to no row"),
         ([set(), [], ()], {}, "no row has a tag, but a head needs rows with a tag"),
         ([{"a"}, None, set()], {}, "an empty set, not None"),
-        ([{"a"}, {"c"}, set()], {"label_names": ["a"]},
-         "a tag of example 1 is a text of 1 character, not one of a"),
         ([{"a"}, "a", set()], {}, "a set of tags, as {'a', 'b'}, or None; that is a str"),
         ([1, 2, 9], {"rating": RANGE}, "label of example 2 is 9, not a number from 1 to 5"),
         ([1, np.nan, 2], {"rating": RANGE}, "a number in each row"),
@@ -225,28 +223,20 @@ def test_labels_are_kept_and_exported(device, kind):
     assert rows == [sorted(label) if isinstance(label, set) else label for label in kept]
 
 
-class Silent:
-    """An object with ``__float__`` that is no number."""
-
-    def __float__(self):
-        raise RuntimeError
-
-
 @pytest.mark.parametrize(
     ("head", "right", "wrong", "words"),
     [
         *((TAGGED, {"rude"}, *each) for each in (
-            ("rude", "that of example 1 is a str"), (1, "an int"), ({"rude": 1}, "a dict"),
-            (iter(["rude"]), "a list_iterator"), (b"rude", "a bytes"),
+            ("rude", "as {'a', 'b'}, or None; that of example 1 is a str"), (1, "an int"),
+            ({"rude": 1}, "a dict"), (b"rude", "a bytes"),
             ({"rude", "vile"}, "not one of funny, rude, short"),
             ([["rude"]], "not one of funny, rude, short"),
             (np.array(3), "that of example 1 is an ndarray"),
         )),
         *((RATED, 3, wrong, f"label of example 1 is {words}, not a number from 1 to 5")
           for wrong, words in (
-            (float("inf"), "inf"), (np.float32(5.5), "5.5"), (False, "False"),
-            ("a text of the user", "a text of 18 characters"), ([1], "a list"), (10**400, "an int"),
-            (np.zeros(3), "an ndarray"), (Silent(), "a Silent"),
+            (float("inf"), "inf"), (np.float32(5.5), "5.5"), (10**400, "an int"), ([1], "a list"),
+            ("a text of the user", "a text of 18 characters"), (np.zeros(3), "an ndarray"),
         )),
     ],
 )  # fmt: skip

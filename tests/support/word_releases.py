@@ -19,7 +19,7 @@ def texts(count, words=6):
     return [" ".join(RANDOM.choice(bridged.WORDS, size=words)) for _ in range(count)]
 
 
-PUBLIC = texts(500)[:300]
+PUBLIC = texts(500)[:200]
 TEXTS = sorted(set(texts(240)))
 PROBES = texts(150)
 _WEIGHTS = RANDOM.normal(size=(2, len(bridged.WORDS)))
