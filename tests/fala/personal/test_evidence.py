@@ -34,11 +34,12 @@ def test_unlabelled_documents_keep_the_old_personal_model(device, path, releases
         before = device.predict_proba(PROBES)
         report = device.replace(releases["mid"], Budget(0))
         assert (report.labelled, report.examples, report.counts.measure) == (0, len(TEXTS), "")
-        assert report.decision == "personal"
+        assert report.decision == "personal" and report.to_dict()["changes"] is None
         # It is nearer to the user's model than the vendor's is.
         vendor = np.abs(vendor_of(releases["mid"]) - before).mean()
         assert np.abs(device.predict_proba(PROBES) - before).mean() < 0.5 * vendor
-        assert device.refine(Budget(30)).forward_passes > 0
+        refined = device.refine(Budget(30))
+        assert refined.forward_passes > 0 and refined.changes is None
         assert np.abs(device.predict_proba(PROBES) - before).mean() < 0.5 * vendor
         # Labels that are learned later are fitted to beside the old logits.
         report = device.learn(TEXTS[:HALF], ["0", "1", "0"] * 15)
