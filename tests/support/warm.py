@@ -32,7 +32,6 @@ PRELOADED = [
     "fala_export.training.adapters.release",
     "fala_export.models.onnx_graph",
     "transformers.models.bert.modeling_bert",
-    "transformers.trainer",
     "onnxscript",
     "torch._dynamo",
     "share_traces",
