@@ -15,7 +15,7 @@ from fala_export.models.load import load as load_model
 from fala_export.recipe.file import read_recipe
 from fala_export.release import steps as steps_module
 from fala_export.release.steps import ReleaseSteps
-from fala_export.updates import repository
+from fala_export.updates.repository import Repository
 from fala_sim.playground.command import command as replace
 from public_data import write_table
 from vector_files import write_old_and_new
@@ -115,7 +115,7 @@ def test_a_recipe_makes_a_signed_release_that_a_device_installs(kitchen):
     for figure in ("error_rate", "negative_flips", "cross_entropy", "auc"):
         assert sorted(summary["check"][figure]) == sorted(devices)
     assert summary["check"]["negative_flips"]["old_personal"] is None
-    assert repository.load_repository(kitchen / "REPO").release("posts/release.fala")
+    assert Repository.load(kitchen / "REPO").release("posts")
     assert summary["published"]["version"] == 1
     with Device.create(kitchen / "signed", kitchen / "old.fala") as device:
         device.replace(kitchen / "second.fala", trust=kitchen / "vendor.pub")

@@ -5,10 +5,10 @@ import time
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 
-from fala_export.updates import publishing, repository
+from fala_export.updates import publishing
 from fala_export.updates.keys import Keyring
 from fala_export.updates.publishing import Threshold
-from fala_export.updates.state import sign_state
+from fala_export.updates.repository import Repository
 
 ONE = Threshold(1, 1)
 
@@ -25,7 +25,8 @@ class Vendor:
     def __init__(self, folder, days=0):
         self.folder, self.keys, self.days = folder / "repository", folder / "keys", days
         if not self.folder.exists():
-            publishing.begin(self.folder, self.keys, self.now, thresholds={"root": ONE})
+            keys = Keyring([], self.keys)
+            publishing.begin(self.folder, keys, self.now, thresholds={"root": ONE})
 
     def copy(self, folder):
         return Vendor(shutil.copytree(self.folder.parent, folder))
@@ -36,7 +37,7 @@ class Vendor:
 
     @property
     def ring(self):
-        return Keyring.read([self.keys])
+        return Keyring([self.keys], self.keys)
 
     @property
     def root(self):
@@ -50,23 +51,20 @@ class Vendor:
         return publishing.renew(self.folder, self.ring, self.now, roles)
 
     def rotate(self, role, keys=None, **options):
-        return publishing.rotate_key(
-            self.folder, role, keys or self.ring, self.keys, self.now, **options
-        )  # fmt: skip
+        return publishing.rotate_key(self.folder, role, keys or self.ring, self.now, **options)
 
     def delegate(self, product):
-        return publishing.delegate(self.folder, product, self.ring, self.keys, self.now)
+        return publishing.delegate(self.folder, product, self.ring, self.now)
 
     def publish_as(self, product, told):
         """Say something else of the release that is published last."""
         state = self.state()
-        (target,) = state.targets["targets"].signed.targets.values()
+        (target,) = state["targets"].signed.targets.values()
         target.unrecognized_fields["custom"] = told
-        made = sign_state(state, ["targets"], self.ring, self.now)
-        repository.write_repository(self.folder, state, made)
+        state.write(state.sign(["targets"], self.ring, self.now))
 
     def state(self):
-        return repository.load_repository(self.folder)
+        return Repository.load(self.folder)
 
     def files(self):
         """What a server gives, by path."""

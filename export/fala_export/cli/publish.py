@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import click
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from fala_export.updates.keys import Keyring
     from fala_export.updates.publishing import Threshold
+
+T = TypeVar("T")
 
 _ROLES = "root, targets, snapshot or timestamp"
 
@@ -42,7 +44,7 @@ def _to_text(summary: Summary) -> str:
 
 
 @dataclass(frozen=True)
-class Repository:
+class PublicFolder:
     """A repository of signed updates.
 
     Attributes:
@@ -79,7 +81,7 @@ class Publish:
             one, as the newest version, so that devices go back to it.
     """
 
-    repository: Repository
+    repository: PublicFolder
     bundle: Annotated[File, PositionalArgument("x.fala")]
     product: str | None = None
     version: Count | None = None
@@ -98,9 +100,8 @@ def publish(settings: Publish) -> Summary:
     from fala_export.updates import publishing
 
     folder = settings.repository.folder
-    ring = _ring(settings.keys, folder, settings.keys.passphrase.read())
     return publishing.publish(
-        folder, settings.bundle, ring, _now(),
+        folder, settings.bundle, _ring(folder, settings.keys), _now(),
         product=settings.product, version=settings.version, republish=settings.republish,
     )  # fmt: skip
 
@@ -116,7 +117,7 @@ class Begin:
             valid (default: 365, 365, 30 and 7).
     """
 
-    repository: Repository
+    repository: PublicFolder
     new_keys: NewKeys
     thresholds: Annotated[tuple[str, ...], "--threshold"] = ()
     days: tuple[str, ...] = ()
@@ -130,18 +131,13 @@ def begin(settings: Begin) -> Summary:
     An app pins the first root, REPO/metadata/1.root.json, because all trust starts there.
     """
     from fala_export.updates import publishing
+    from fala_export.updates.keys import Keyring
 
     folder = settings.repository.folder
-    thresholds = _by_role(settings.thresholds, "K/N")
-    days = _by_role(settings.days, "DAYS")
-    return publishing.begin(
-        folder,
-        settings.new_keys.of(folder),
-        _now(),
-        thresholds={role: _threshold(value) for role, value in thresholds.items()},
-        periods={role: _days(value) for role, value in days.items()},
-        passphrase=settings.passphrase.read(new=True),
-    )
+    thresholds = _by_role(settings.thresholds, "K/N", _threshold)
+    periods = _by_role(settings.days, "DAYS", _days)
+    keys = Keyring([], settings.new_keys.of(folder), settings.passphrase.read(new=True))
+    return publishing.begin(folder, keys, _now(), thresholds=thresholds, periods=periods)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +149,7 @@ class Renew:
             a product with its own keys.
     """
 
-    repository: Repository
+    repository: PublicFolder
     roles: Annotated[tuple[str, ...], "--role"] = ()
     keys: Keys
 
@@ -168,8 +164,7 @@ def renew(settings: Renew) -> Summary:
     from fala_export.updates import publishing
 
     folder = settings.repository.folder
-    ring = _ring(settings.keys, folder, settings.keys.passphrase.read())
-    return publishing.renew(folder, ring, _now(), settings.roles)
+    return publishing.renew(folder, _ring(folder, settings.keys), _now(), settings.roles)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +177,7 @@ class Rotate:
         threshold: K/N: how many of how many keys must sign.
     """
 
-    repository: Repository
+    repository: PublicFolder
     role: str
     threshold: str | None = None
     new_keys: NewKeys
@@ -199,7 +194,10 @@ def rotate(settings: Rotate) -> Summary:
     """
     from fala_export.updates import publishing
 
-    return _with_new_keys(publishing.rotate_key, settings.role, settings)
+    folder = settings.repository.folder
+    keys = _ring(folder, settings.keys, settings.new_keys)
+    threshold = None if settings.threshold is None else _threshold(settings.threshold)
+    return publishing.rotate_key(folder, settings.role, keys, _now(), threshold)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,7 +209,7 @@ class Delegate:
         threshold: K/N: how many of how many keys must sign.
     """
 
-    repository: Repository
+    repository: PublicFolder
     product: Annotated[str, PositionalArgument("PRODUCT")]
     threshold: str | None = None
     new_keys: NewKeys
@@ -223,19 +221,18 @@ def delegate(settings: Delegate) -> Summary:
     """Give a product its own keys, which sign only its releases."""
     from fala_export.updates import publishing
 
-    return _with_new_keys(publishing.delegate, settings.product, settings)
+    folder = settings.repository.folder
+    keys = _ring(folder, settings.keys, settings.new_keys)
+    threshold = None if settings.threshold is None else _threshold(settings.threshold)
+    return publishing.delegate(folder, settings.product, keys, _now(), threshold)
 
 
-@command(Repository, _to_text)
-def show(settings: Repository) -> Summary:
+@command(PublicFolder, _to_text)
+def show(settings: PublicFolder) -> Summary:
     """Show a repository's roles, how long they are valid, and its releases."""
-    from fala_export.updates import publishing
-    from fala_export.updates.repository import load_repository
+    from fala_export.updates.repository import Repository
 
-    return {
-        "repository": str(settings.folder),
-        **publishing.show_repository(load_repository(settings.folder), _now()),
-    }
+    return {"repository": str(settings.folder), **Repository.load(settings.folder).show(_now())}
 
 
 @click.group(cls=Group)
@@ -251,37 +248,26 @@ for _command in (begin, renew, rotate, delegate, show):
     repository.add_command(_command)
 
 
-def _with_new_keys(
-    change: Callable[..., dict[str, Any]], name: str, settings: Rotate | Delegate
-) -> Summary:
-    """Give new keys to a role or a product."""
-    folder, passphrase = settings.repository.folder, settings.keys.passphrase.read()
-    return change(
-        folder, name, _ring(settings.keys, folder, passphrase), settings.new_keys.of(folder),
-        _now(), passphrase=passphrase,
-        threshold=None if settings.threshold is None else _threshold(settings.threshold),
-    )  # fmt: skip
-
-
-def _ring(keys: Keys, repository: Path, passphrase: bytes | None) -> Keyring:
+def _ring(folder: Path, keys: Keys, new: NewKeys | None = None) -> Keyring:
+    """Read the keys of a repository; new ones have the same passphrase."""
     from fala_export.updates.keys import Keyring
 
-    return Keyring.read(keys.of(repository), passphrase)
+    return Keyring(keys.of(folder), (new or NewKeys()).of(folder), keys.passphrase.read())
 
 
 def _now() -> datetime:
     return datetime.now(timezone.utc)
 
 
-def _by_role(options: tuple[str, ...], value: str) -> dict[str, str]:
-    from fala_export.updates.state import TOP_ROLES
+def _by_role(options: tuple[str, ...], form: str, parse: Callable[[str], T]) -> dict[str, T]:
+    from fala_export.updates.repository import TOP_ROLES
 
     by_role = {}
     for option in options:
         role, equals, text = option.partition("=")
         if role not in TOP_ROLES or not equals:
-            raise ExportError(f"{option!r:.80} must be ROLE={value}, where ROLE is {_ROLES}")
-        by_role[role] = text
+            raise ExportError(f"{option!r:.80} must be ROLE={form}, where ROLE is {_ROLES}")
+        by_role[role] = parse(text)
     return by_role
 
 

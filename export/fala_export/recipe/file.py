@@ -131,7 +131,7 @@ class Recipe:
     check: CheckSettings | None = None
     sign: SignSettings | None = None
     publish: PublishSettings | None = None
-    product: str | None = None
+    product: str = ""
     version: int | None = None
     file: Path = Path()
     table: Mapping[str, Any] = field(default_factory=dict)
@@ -157,8 +157,8 @@ class Recipe:
     @property
     def details(self) -> dict[str, Any]:
         """The recipe for a manifest's details, with ``product``, and the file's ``version``."""
-        numbering = {"product": self.product, "version": self.version}
-        numbering = {key: value for key, value in numbering.items() if value is not None}
+        version = {} if self.version is None else {"version": self.version}
+        numbering = {"product": self.product, **version}
         set_here = {"lexical": self.lexical, "rating": self.labels.rating, "tags": self.labels.tags}
         recipe = {key: {**self.table, **set_here}.get(key) for key in _KEPT}
         return {"recipe": {**recipe, **numbering}, **numbering}
@@ -207,7 +207,7 @@ def read_recipe(path: Path, *, lexical: bool | None = None) -> Recipe:
             recipe,
             backbone=recipe.backbone and recipe.backbone.resolve(path.parent),
             lexical=recipe.lexical if lexical is None else lexical,
-            product=product_of(recipe.name) if recipe.product is None else recipe.product,
+            product=recipe.product if "product" in table else product_of(recipe.name),
             file=path,
             table=table,
         )
@@ -229,7 +229,7 @@ def _check(recipe: Recipe) -> None:
     table = recipe.source
     _ = recipe.link  # Wrong labels are an error of the recipe.
     check_release_name(recipe.name)
-    if not PRODUCT.fullmatch(recipe.product or ""):
+    if not PRODUCT.fullmatch(recipe.product):
         raise ExportError(
             f"product: expected a name of a-z, 0-9, - and _, not {recipe.product!r:.70}"
         )

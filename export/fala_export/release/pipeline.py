@@ -400,19 +400,18 @@ def _deliveries(
         read_key(sign.key, passphrase)
         deliveries["signature"] = lambda out: sign_file(out, sign.key, passphrase)["signature"]
     if (publish := recipe.publish) is not None:
+        from fala_export.updates.keys import Keyring
         from fala_export.updates.publishing import check_publishing, is_begun, publish_or_begin
 
-        repository = publish.repository
-        keys = publish.keys.of(repository)
-        publish_passphrase = publish.keys.passphrase.read(new=not is_begun(repository))
+        repository, begun = publish.repository, is_begun(publish.repository)
+        paths = publish.keys.of(repository)
+        phrase = publish.keys.passphrase.read(new=not begun)
+        ring = Keyring(paths if begun else (), paths[0], phrase)
         if not finished:
-            check_publishing(
-                repository, keys, publish_passphrase, datetime.now(timezone.utc),
-                product=recipe.product, version=recipe.version,
-                republish=republish,
-            )  # fmt: skip
+            version = None if republish else recipe.version
+            now = datetime.now(timezone.utc)
+            check_publishing(repository, ring, now, recipe.product, version)
         deliveries["published"] = lambda out: publish_or_begin(
-            repository, out, keys, publish_passphrase, datetime.now(timezone.utc),
-            republish=republish,
-        )  # fmt: skip
+            repository, out, ring, datetime.now(timezone.utc), republish=republish
+        )
     return deliveries

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -43,17 +44,13 @@ def make_key(path: Path, passphrase: bytes | None = None) -> Ed25519PrivateKey:
     public = path.with_suffix(PUBLIC)
     if path == public:
         raise ExportError(f"{path}: {PUBLIC} is the extension of the public half; use {PRIVATE}")
-    if public.exists():
-        raise ExportError(
-            f"{public}: already exists, and a key is never overwritten; choose another file"
-        )
-    try:
-        # The mode is set at creation, so that the file is never readable by others.
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError as error:
-        raise ExportError(
-            f"{path}: already exists, and a key is never overwritten; choose another file"
-        ) from error
+    for file in (public, path):
+        if os.path.lexists(file):
+            raise ExportError(
+                f"{file}: already exists, and a key is never overwritten; choose another file"
+            )
+    # The mode is set at creation, so that the file is never readable by others.
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "wb") as stream:
         stream.write(pem)
         stream.flush()
@@ -72,9 +69,15 @@ def read_key(path: Path, passphrase: bytes | None = None) -> Ed25519PrivateKey:
         ExportError: The file is not a private key, or the passphrase is wrong.
         OSError: The file cannot be read.
     """
+    with path.open("rb") as stream:
+        pem = stream.read(_LONGEST_FILE)
     try:
-        with path.open("rb") as stream:
-            key = _load(stream.read(_LONGEST_FILE), passphrase)
+        try:
+            key = serialization.load_pem_private_key(pem, passphrase)
+        except TypeError:
+            if not passphrase:
+                raise
+            key = serialization.load_pem_private_key(pem, None)  # The key is not encrypted.
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise ExportError(f"{path}: cannot be read as a private key: {error}") from error
     if not isinstance(key, Ed25519PrivateKey):
@@ -83,58 +86,54 @@ def read_key(path: Path, passphrase: bytes | None = None) -> Ed25519PrivateKey:
 
 
 class Keyring:
-    """The available private keys, by their ids.
+    """The available private keys, and the folder of new ones.
+
+    Args:
+        paths: Files of keys, and folders of such files.
+        new: Folder of new keys.
+        passphrase: Passphrase that decrypts the encrypted keys, and encrypts new ones.
 
     Attributes:
+        new: Folder of new keys.
         signers: Signers by key id.
         unread: Files that could not be read, with the reason.
+
+    Raises:
+        ExportError: A path does not exist.
     """
 
-    def __init__(self, signers: Iterable[CryptoSigner] = ()) -> None:
-        self.signers = {signer.public_key.keyid: signer for signer in signers}
+    def __init__(self, paths: Sequence[Path], new: Path, passphrase: bytes | None = None) -> None:
+        self.new, self._passphrase = new, passphrase
+        self.signers: dict[str, CryptoSigner] = {}
         self.unread: list[str] = []
-
-    @classmethod
-    def read(cls, paths: Sequence[Path], passphrase: bytes | None = None) -> Keyring:
-        """Read keys.
-
-        Args:
-            paths: Files of keys, and folders of such files.
-            passphrase: Passphrase that decrypts the encrypted keys.
-
-        Raises:
-            ExportError: A path does not exist.
-        """
-        ring = cls()
         for path in paths:
             if not path.exists():
                 raise ExportError(f"{path}: there is no such key or folder of keys")
-            files = sorted(path.glob(f"*{PRIVATE}")) if path.is_dir() else [path]
-            for file in files:
-                ring.add_file(file, passphrase)
-        return ring
+            for file in sorted(path.glob(f"*{PRIVATE}")) if path.is_dir() else [path]:
+                self._read(file)
 
-    def add_file(self, file: Path, passphrase: bytes | None) -> None:
-        """Add a file's key, or record that the file cannot be read."""
-        try:
-            self.add(read_key(file, passphrase))
-        except ExportError as error:  # The key may belong to another role, with another passphrase.
-            self.unread.append(str(error))
-
-    def add(self, key: Ed25519PrivateKey) -> None:
-        """Add a key."""
-        signer = CryptoSigner(key)
-        self.signers[signer.public_key.keyid] = signer
+    def make(self, role: str, count: int) -> dict[Path, CryptoSigner]:
+        """Make new keys for a role, and return their signers by file."""
+        made: dict[Path, CryptoSigner] = {}
+        for number in itertools.count(1):
+            if len(made) == count:
+                break
+            file = self.new / f"{role}-{number}{PRIVATE}"
+            if not file.exists() and not file.with_suffix(PUBLIC).exists():
+                made[file] = self._add(make_key(file, self._passphrase))
+        return made
 
     def find(self, ids: Iterable[str]) -> list[CryptoSigner]:
         """Return the available signers among the given key ids."""
         return [self.signers[key_id] for key_id in ids if key_id in self.signers]
 
+    def _read(self, file: Path) -> None:
+        try:
+            self._add(read_key(file, self._passphrase))
+        except ExportError as error:  # The key may belong to another role, with another passphrase.
+            self.unread.append(str(error))
 
-def _load(pem: bytes, passphrase: bytes | None) -> object:
-    try:
-        return serialization.load_pem_private_key(pem, passphrase)
-    except TypeError:
-        if not passphrase:
-            raise
-        return serialization.load_pem_private_key(pem, None)  # The key is not encrypted.
+    def _add(self, key: Ed25519PrivateKey) -> CryptoSigner:
+        signer = CryptoSigner(key)
+        self.signers[signer.public_key.keyid] = signer
+        return signer
