@@ -66,6 +66,9 @@ COMMANDS = {
 OTHERS = {"cd", "git", "mkdocs", "mypy", "optimum-cli", "pip", "pytest", "python", "ray",
           "ruff"}  # fmt: skip
 
+#: The demo plays eight users, and here two of them, who take as many paths.
+DEMO, FEWER = "docs/reference/commands.md", 2
+
 #: The address of the vendor whose repository the pages follow; the repository is REPO.
 ADDRESS = "https://updates.example.org/fala"
 
@@ -169,7 +172,7 @@ def extended(names, printed):
 
 
 #: Checks of a page's names, and of its last command's output.
-THEN = {"docs/extend.md": extended, "docs/reference/commands.md": walked}
+THEN = {"docs/extend.md": extended, DEMO: walked}
 
 
 def is_run(block):
@@ -200,10 +203,15 @@ def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, capsys, req
         output = ""
         for block in [block for block in BLOCKS if block.page == page and is_run(block)]:
             if block.language == "text":
-                assert block.text in output, str(block)
+                text = block.text
+                if page == DEMO:
+                    text = text.replace("8 users", f"{FEWER} users")
+                assert text in output, str(block)
                 continue
             if block.language == "sh":
                 for program, *words in commands(block):
+                    if page == DEMO:
+                        words += ["--users", FEWER]
                     output = Program(command_of(program), program).works(*words).output
                 continue
             text = block.text

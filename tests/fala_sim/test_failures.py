@@ -22,12 +22,12 @@ from laboratory import write_data
 
 KEY = RecordKey("labels", "d", "m", "u", 0)
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm_jobs")]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return write_data(tmp_path_factory.mktemp("data") / "small")
+    return write_data(tmp_path_factory.mktemp("data") / "small", annotators=5, documents=40)
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ def test_a_job_that_cannot_be_prepared_does_not_stop_the_others(tmp_path):
         task_of("good", give, KEY),
         Job("bad too", broken, bool),
     ]
-    failures, lines = run(tmp_path, tasks, jobs=1)
+    failures, lines = run(tmp_path, tasks, InProcess())
     assert failures == ["bad: no such thing", "bad too: no such thing"]
     assert RecordStore(tmp_path).get(KEY)["given"] == 0
     assert sum("no such thing" in line for line in lines) == 1

@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from fala_sim.data.users import User
+from fala_sim.experiments.labels import jobs
 from fala_sim.experiments.labels.jobs import EXPERIMENTS, drawn_labels, draws
 from fala_sim.experiments.labels.tables import over_draws
 from fala_sim.experiments.people import Participants
@@ -14,21 +15,27 @@ from sim_command import run_small
 
 METHODS = ("global-words", "calibrated", "knn", "fala-instant")
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm_jobs")]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    return run_small(tmp_path_factory, "labels", "lewidi", METHODS)
+    """Two draws of 5 and of 50 labels, and all labels of a user who has fewer than 200."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(jobs, "SIZES", {"5": 5, "50": 50, "200": 200, "all": None})
+        patched.setattr(jobs, "DRAWS", 2)
+        return run_small(
+            tmp_path_factory, "labels", "lewidi", "--methods", ",".join(METHODS),
+            documents=84, annotators=4,
+        )  # fmt: skip
 
 
 def test_every_method_has_a_record_of_each_draw(results):
     records = read_records(results, "labels")
     (examples,) = {record["train"] for record in records if record["variant"] == "all.0"}
-    assert draws(examples) == ["5.0", "5.1", "5.2", "10.0", "10.1", "10.2", "20.0", "20.1", "20.2",
-                               "50.0", "50.1", "50.2", "all.0"]  # fmt: skip
+    drawn = ["5.0", "5.1", "50.0", "50.1", "all.0"]
     by_draw = {(record["method"], record["variant"]): record for record in records}
-    assert set(by_draw) == {(method, draw) for method in METHODS for draw in draws(examples)}
+    assert set(by_draw) == {(method, draw) for method in METHODS for draw in drawn}
     for (method, draw), record in by_draw.items():
         size = draw.partition(".")[0]
         assert record["train"] == (examples if size == "all" else int(size))
@@ -68,6 +75,10 @@ def test_draws_of_a_method_are_one_row_after_its_title_has_changed():
     (row,) = over_draws(runs).to_dict("records")
     assert (row["labels"], row["title"]) == ("5", "Trained top layer")
     assert row["scores.auc"] == pytest.approx(0.65)
+
+
+def test_numbers_of_labels_that_a_user_has_are_drawn_three_times():
+    assert draws(20) == ["5.0", "5.1", "5.2", "10.0", "10.1", "10.2", "all.0"]
 
 
 def test_smaller_draws_are_subsets_of_larger_draws():

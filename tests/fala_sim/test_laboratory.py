@@ -5,8 +5,6 @@ import os
 import shutil
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from functools import partial
 
@@ -14,11 +12,13 @@ import numpy as np
 import pytest
 
 import sim_command
+import warm
 from fala_sim.data.division import Partition
 from fala_sim.records.store import DATABASE, RecordKey, RecordStore, key_of, read_records
 from laboratory import write_data
 from sim_command import done, failed, run, works
 
+SIZES = {"annotators": 5, "documents": 50}
 METHODS = "old,global,fala-paper,fala"
 fails = partial(sim_command.fails, notices=True)
 
@@ -33,7 +33,7 @@ def arguments(folder, results):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return write_data(tmp_path_factory.mktemp("data") / "small")
+    return write_data(tmp_path_factory.mktemp("data") / "small", **SIZES)
 
 
 @pytest.fixture(scope="module")
@@ -135,22 +135,15 @@ def test_a_killed_run_leaves_whole_records_and_resumes(folder, results, tmp_path
     results = tmp_path / "results"
     with sqlite3.connect(results / DATABASE) as database:
         database.execute("DELETE FROM records")
-    code = "from fala_sim.cli import main; main()"
     fewer = [*arguments(folder, results), "--methods", "old,global,words"]
-    command = [sys.executable, "-c", code, "table", "2", "--run", *fewer]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        deadline = time.monotonic() + 300
-        while len(read_records(results)) < 3:
-            assert time.monotonic() < deadline
-            assert process.poll() is None
-            time.sleep(0.05)
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    time.sleep(1.0)  # its jobs end with it
+    code = "from fala_sim.cli import main; main()"
+    program = warm.Program(code, "table", "2", "--run", *fewer, folder=tmp_path)
+    warm.until(lambda: len(read_records(results)) >= 3, program)
+    program.send_signal(signal.SIGKILL)
+    assert program.wait(60).returncode == -signal.SIGKILL
     records = records_in(results)
-    time.sleep(1.0)
+    assert len(records) >= 3
+    time.sleep(1.0)  # its jobs end with it
     assert records_in(results) == records
     works("table", "2", "--run", *fewer)
     after = records_in(results)
@@ -166,11 +159,11 @@ def test_a_results_folder_rejects_another_plan(folder, results):
 def test_a_results_folder_rejects_changed_data(folder, results, tmp_path):
     copied = tmp_path / "copied"
     shutil.copytree(results, copied)
-    write_data(folder, seed=1)
+    write_data(folder, seed=1, **SIZES)
     try:
         result = run("table", "2", "--run", *arguments(folder, copied))
     finally:
-        write_data(folder)
+        write_data(folder, **SIZES)
     assert result.exit_code == 1
     assert "has records of other data with this name" in result.stderr
 

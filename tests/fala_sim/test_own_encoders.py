@@ -7,21 +7,15 @@ import pytest
 from fala_sim.experiments.own.jobs import SIZES
 from fala_sim.experiments.own.ways import WAYS
 from fala_sim.records.store import read_records
-from laboratory import write_data
-from sim_command import works
+from sim_command import run_small
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm_jobs")]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    folder = write_data(tmp_path_factory.mktemp("data") / "small")
-    results = tmp_path_factory.mktemp("results")
-    works(
-        "table", "own", "--run", "--data", f"lewidi:{folder}", "--users", "1", "--old", "tfidf",
-        "--new", "bert", "--jobs", "2", "--results", results,
-    )  # fmt: skip
-    return results
+    sizes = {"documents": 84, "annotators": 4}
+    return run_small(tmp_path_factory, "own", "lewidi", "--old", "tfidf", **sizes)
 
 
 def test_every_way_is_measured_at_each_number_of_labels(results):

@@ -9,12 +9,14 @@ from sim_command import failed, run_small
 
 METHODS = ("old", "global-words", "words", "top", "fala-instant", "knn")
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm_jobs")]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    return run_small(tmp_path_factory, "tags", "lewidi-tags", METHODS, documents=50)
+    options = ("--methods", ",".join(METHODS))
+    sizes = {"documents": 40, "annotators": 3}
+    return run_small(tmp_path_factory, "tags", "lewidi-tags", *options, **sizes)
 
 
 def test_figures_are_means_over_the_tags(results):
