@@ -58,7 +58,9 @@ def test_other_inputs_are_rejected(backbone, texts, match):
         backbone.encode(texts)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=4))
 def test_any_text_has_an_embedding(backbone, texts):
     embeddings = backbone.encode(texts)
@@ -135,16 +137,16 @@ def test_wrong_vectors_are_rejected(rows, scales, match):
 
 
 def test_a_large_vocabulary_is_loaded_without_a_copy(tmp_path):
-    many = [f"w{number}" for number in range(40_000)]
+    many = [f"w{number}" for number in range(10_000)]
     bundle = write_word_vectors(tmp_path / "a.fala", words=many, dimension=100)
-    size = 40_000 * 100 * 2
+    size = 10_000 * 100 * 2
     tracemalloc.start()
     backbone = bundle.backbone()
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     # The vectors once, and about 150 bytes a word for the vocabulary and its index.
-    assert peak < size + 40_000 * 250
-    assert backbone.encode(["w7 w39999"]).any()
+    assert peak < size + 10_000 * 250
+    assert backbone.encode(["w7 w9999"]).any()
 
 
 # Words

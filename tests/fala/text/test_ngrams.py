@@ -157,6 +157,6 @@ def test_no_texts_and_many_empty_ones():
 
 def test_only_the_beginning_of_a_long_text_is_read():
     beginning = "ab cd " * (LONGEST // 6 + 1)
-    assert buckets(beginning[:LONGEST] + " further" * 1_000_000) == buckets(beginning[:LONGEST])
-    assert buckets("x" * (LONGEST - 5) + " yz and") == expected(["x" * (LONGEST - 5), "yz", "a"])
+    assert buckets(beginning[:LONGEST] + " further" * 100_000) == buckets(beginning[:LONGEST])
+    assert buckets("x" * (LONGEST - 5) + " yz and") == buckets("x" * (LONGEST - 5) + " yz a")
     assert buckets("\ufdfa" * LONGEST) == buckets("\ufdfa" * (LONGEST // 2))  # 18 characters each
