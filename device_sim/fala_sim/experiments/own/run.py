@@ -19,7 +19,8 @@ from fala_sim.data.users import CLASSES, User, UserExample, UserLabel
 from fala_sim.engine.job import Call, Engine, Job, Log
 from fala_sim.experiments.own.encoders import digest, encoder
 from fala_sim.experiments.own.family import OwnPlan
-from fala_sim.experiments.own.jobs import OwnRows, PreparedEncoders, own, own_keys, own_sizes
+from fala_sim.experiments.own.jobs import PreparedApp, own
+from fala_sim.experiments.own.ways import App
 from fala_sim.experiments.runner import prepare_all, run_jobs
 from fala_sim.prepare.sources import SHORT
 from fala_sim.records.digests import digest_of_parts
@@ -28,7 +29,7 @@ from fala_sim.records.store import RecordKey, RecordKind, RecordStore
 #: Number of public rows to which a head is fitted.
 PUBLIC = 10_000
 # The version of the prepared file, which is part of its digest.
-_FORM = 3
+_FORM = 4
 
 
 def run(plan: OwnPlan, kinds: Sequence[RecordKind], engine: Engine, log: Log) -> list[str]:
@@ -37,39 +38,29 @@ def run(plan: OwnPlan, kinds: Sequence[RecordKind], engine: Engine, log: Log) ->
     failures: list[str] = []
     for old in plan.old:
         for seed in range(plan.seeds):
-            prepare = partial(_prepare, plan, old=old, seed=seed, log=log)
-            paths, failed = prepare_all(plan.data, prepare, log)
-            failures += failed
-            jobs = [
-                _job(store, kinds[0], data, seed, (old, plan.new), path) for data, path in paths
-            ]
-            failures += run_jobs(jobs, store, engine=engine, log=log)
+
+            def job(data: str, old: str = old, seed: int = seed) -> Job:
+                path = _prepared(plan, data, old, seed, log)
+                key = RecordKey(kinds[0], data, "", "all", seed, f"{old}-{plan.new}")
+                return _job(store, key, path, f"{kinds[0]} {data} {old} to {plan.new}, seed {seed}")
+
+            jobs, failed = prepare_all(plan.data, job, log)
+            failures += [*failed, *run_jobs(jobs, store, engine=engine, log=log)]
     return list(dict.fromkeys(failures))
 
 
-def _job(
-    store: RecordStore, kind: RecordKind, data: str, seed: int, names: tuple[str, str], path: Path
-) -> Job:
+def _job(store: RecordStore, key: RecordKey, path: Path, label: str) -> Job:
     """Return one job per data set, because a user takes less time than a process needs to start."""
-    prepared: PreparedEncoders = pickle.loads(path.read_bytes())
-    key = RecordKey(kind, data, "", "all", seed)
-    keys = {
-        each
-        for user, rows in prepared.users.items()
-        for labelled in own_sizes(len(rows.train))
-        for each in own_keys(key, user, names, labelled).values()
-    }
+    keys = {each for *_, ways in PreparedApp.read(path).keys(key) for each in ways.values()}
 
     def make() -> Call:
-        done = frozenset(store.keys & keys)
-        return Call(partial(own, key, names, path, done), lambda: [path])
+        return Call(partial(own, key, path, frozenset(store.keys & keys)), lambda: [path])
 
-    label = f"{kind} {data} {names[0]} to {names[1]}, seed {seed}"
     return Job(label, make, partial(store.keys.issuperset, keys))
 
 
-def _prepare(plan: OwnPlan, data: str, *, old: str, seed: int, log: Log) -> tuple[str, Path]:
-    """Prepare a data set with two encoders, or find it in the work folder.
+def _prepared(plan: OwnPlan, data: str, old: str, seed: int, log: Log) -> Path:
+    """Return the file of a ``PreparedApp``, which is written if the work folder has none.
 
     Raises:
         DataError: The data cannot be read or divided, or has ratings or tags.
@@ -81,15 +72,15 @@ def _prepare(plan: OwnPlan, data: str, *, old: str, seed: int, log: Log) -> tupl
     identity = digest_of_parts((_FORM, data, plan.users, seed, old, plan.new, *digests.values()))
     path = work / f"own-{identity[:SHORT]}.pickle"
     if path.is_file():
-        return data, path
+        return path
     log(f"{data}, seed {seed}: dividing")
     division = partition.divide("test")
     if division.task not in CLASSES:
         raise DataError(f"{data} has {division.task} labels, but this experiment needs classes")
-    users = {user.name: _rows(user) for user in division.users}
+    users = [_of_distinct(user) for user in division.users]
     public = [document_of(example) for example in division.public]
     distinct = list(dict.fromkeys(public))
-    theirs = [text for rows in users.values() for text in (*rows.train, *rows.test)]
+    theirs = [str(text) for user in users for text in (*user.train, *user.test)]
     texts = list(dict.fromkeys([*theirs, *distinct]))
     first, second = (encoder(name, texts, distinct, work, log) for name in (old, plan.new))
     drawn = np.sort(np.random.default_rng(seed).permutation(len(public))[:PUBLIC])
@@ -102,17 +93,18 @@ def _prepare(plan: OwnPlan, data: str, *, old: str, seed: int, log: Log) -> tupl
         label_names=division.labels,
         embeddings=dict(zip(rows, second(rows), strict=True)),
     )
-    prepared = PreparedEncoders(division.labels, users, first, second, head, digests)
+    about = {"task": "classification", "old": old, "new": plan.new, "digests": digests}
+    prepared = PreparedApp(App(division.labels, first, second, head), users, about)
     write_atomically(path, lambda part: part.write_bytes(pickle.dumps(prepared)))
-    return data, path
+    return path
 
 
-def _rows(user: User) -> OwnRows:
+def _of_distinct(user: User) -> User:
     """Return a user's distinct documents; for a match, the document is the candidate."""
     test = _distinct(user.test, user.test_labels)
     train = _distinct(user.train, user.train_labels)
     known = {text: label for text, label in train.items() if text not in test}
-    return OwnRows([*known], [*known.values()], [*test], [*test.values()])
+    return User(user.name, [*known], [*known.values()], [*test], [*test.values()])
 
 
 def _distinct(examples: Sequence[UserExample], labels: Sequence[UserLabel]) -> dict[str, UserLabel]:

@@ -44,7 +44,7 @@ def own_table(records: pd.DataFrame) -> Table:
         by_size = dict(parts(part, "labels"))
         for labels in (size for size in jobs.SIZES if size in by_size):
             groups = dict(parts(by_size[labels], "method"))
-            for name, way in WAYS.items():
+            for name, (way, _) in WAYS.items():
                 if name not in groups:
                     continue
                 group, other = groups[name], groups.get(BASELINE)
@@ -54,7 +54,7 @@ def own_table(records: pd.DataFrame) -> Table:
                     "old": old,
                     "new": new,
                     "labels": labels,
-                    "method": way.title,
+                    "method": way,
                     "error rate (%)": interval_only(mean_cell(group, "scores.error_rate")),
                     "less": interval_only(less.difference) if less and name != BASELINE else None,
                     "log loss": plain_mean(group, "scores.loss"),
