@@ -26,12 +26,14 @@ SMALL = {
     "no_blas.py": ("labels", "--labels", 30, "--dimension", 8, "--repeats", 1),
     "readings.py": ("files", "--count", 20),
     "release_scale.py": ("rows", "--rows", 8000),
-    "replace_all.py": ("users", "--users", 4, "--labels", 20, "--pool", 30, "--passes", 5),
     "replacement.py": ("ratio", "--documents", 60, "--budget", 10, "--repeats", 1),
     "sharing.py": ("whole_share", "--rounds", 2, "--seconds", 3, "--examples", 50),
     "tasks.py": ("disk_in_releases", "adaptable.fala", "--tasks", 2, "--repeats", 3),
     "threads.py": ("answers", "--seconds", 0.3, "--readers", 2),
-    "users.py": ("users", "--users", 40, "--labels", 20),
+    "users.py": (
+        "disk_after_kilobytes_a_user", "--users", 20, "--labels", 20, "--pool", 30, "--passes", 5,
+        "--old", "glove", "--new", "bert",
+    ),
 }  # fmt: skip
 
 

@@ -112,7 +112,7 @@ def others(app: App, person: Person) -> WayOutcome:
     return model.logits(app.new(person.test), words).astype(np.float64), 0
 
 
-def logistic(app: App, person: Person, *, tuned: bool = False) -> WayOutcome:
+def logistic_way(app: App, person: Person, *, tuned: bool = False) -> WayOutcome:
     """Fit scikit-learn's LogisticRegression with its defaults, or with C cross-validated.
 
     If all labels are equal, that label is always decided.
@@ -143,9 +143,9 @@ def logistic(app: App, person: Person, *, tuned: bool = False) -> WayOutcome:
 #: The ways by name, in the order of the tables, each with its title.
 WAYS: dict[str, tuple[str, Callable[[App, Person], WayOutcome]]] = {
     "own-old": ("old personal model kept", old),
-    "own-logistic": ("LogisticRegression", logistic),
+    "own-logistic": ("LogisticRegression", logistic_way),
     "own-logistic-cv": (
-        "LogisticRegression, C by cross-validation", partial(logistic, tuned=True)
+        "LogisticRegression, C by cross-validation", partial(logistic_way, tuned=True)
     ),
     "own-plain": ("FaLA begun again, no lexical features", partial(begun, words=False)),
     "own-begun": ("FaLA begun again", begun),
