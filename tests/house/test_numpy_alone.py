@@ -20,7 +20,7 @@ ABSENT = (
 if sys.version_info < (3, 11):  # where platform, which NumPy needs, imports it
     ABSENT = ABSENT.replace(",_posixsubprocess", "").replace(",subprocess", "")
 #: Steps after which the process is killed, a process each.
-KILLS = (1, 4, 6, 8)
+KILLS = (1, 6)
 
 
 def start(folder, without):

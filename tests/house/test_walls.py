@@ -204,7 +204,7 @@ def test_no_package_imports_a_study():
 def test_importing_a_package_loads_no_heavy_library():
     """Names load at their first use; heads, bridges, the walk and word vectors need NumPy alone.
 
-    The methods that train load PyTorch when they train.
+    The methods that train load PyTorch when they train, and the commands when they work.
 
     pytest imports the plugin before a project's ``conftest.py`` has set anything, so that it leaves
     the device alone. The version's metadata take longer to read than the rest of the import.
@@ -220,17 +220,20 @@ fala_export.write_head, fala_export.write_words
 import fala_sim.playground.command, fala_export.release.pipeline
 print(*sys.modules)
 import fala_sim.methods.full, fala_sim.methods.adapter, fala_sim.methods.lora
+from click.testing import CliRunner
+from fala_export.cli import main
+assert CliRunner().invoke(main, ["--help"]).exit_code == 0
 print(*sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     lines = done.stdout.splitlines()
-    others, device, used, methods = (set(line.split()) for line in lines)
+    others, device, used, works = (set(line.split()) for line in lines)
     heavy = {"torch", "transformers", "pandas", "scipy", "sklearn", "onnx", "onnxruntime"}
     assert not (heavy | {"fala", "numpy"}) & others
     assert private_names_in(DEVICE.parent / "pytest_fala.py") == []
     assert not (heavy | {"tokenizers", "click", "fala.testing", "__version__"}) & device
     assert not heavy & used
-    assert not {"torch", "transformers", "peft"} & methods
+    assert not {"torch", "transformers", "peft"} & works
 
 
 def test_imports_follow_the_contracts():

@@ -12,8 +12,8 @@ PIECES, DIMENSION, POSITIONS = 80, 16, 64
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 
 
-def make_encoder(pooling="mean", normalize=True, texts=TEXTS, pieces=PIECES):
-    """A random two-layer BERT with a WordPiece vocabulary learned from some texts."""
+def make_encoder(pooling="mean", normalize=True, texts=TEXTS, pieces=PIECES, layers=2):
+    """A random BERT with a WordPiece vocabulary learned from some texts."""
     import torch
     from transformers import BertConfig, BertModel
 
@@ -22,7 +22,7 @@ def make_encoder(pooling="mean", normalize=True, texts=TEXTS, pieces=PIECES):
 
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=pieces, hidden_size=DIMENSION, num_hidden_layers=2, num_attention_heads=2,
+        vocab_size=pieces, hidden_size=DIMENSION, num_hidden_layers=layers, num_attention_heads=2,
         intermediate_size=32, max_position_embeddings=POSITIONS, type_vocab_size=1,
         hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, pad_token_id=0,
     )  # fmt: skip

@@ -24,6 +24,8 @@ _SHAPE = {
     "num_attention_heads": 2,
     "intermediate_size": 48,
 }
+#: A shape whose weights are worth storing in fewer bits. Tests that export BERT share its trace.
+WIDE = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
 _PAST_PADDING = {"max_position_embeddings": LENGTH + 2, "pad_token_id": 1, "type_vocab_size": 1}
 
 #: Name -> tokenizer's kind, its class, its special tokens, and what the configuration sets.
