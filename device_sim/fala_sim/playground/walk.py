@@ -106,7 +106,7 @@ def _side(
     )  # fmt: skip
     head, joint = fit_joint_head(public_rows)
     # The penalties are also used for the heads that leave documents out.
-    details = {"head": f"fitted on {rows.source}", "training": {"words": joint.details()}}
+    details = {"head": f"fitted on {rows.source}", "training": {"words": joint.details}}
     write_release(release, bundle, head, details)
     scales = _add_scales(release, head, fitted, embeddings)
     return Side(name, release, head, embeddings, has_head=False, scales=scales)

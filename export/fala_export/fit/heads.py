@@ -40,9 +40,9 @@ from fala.model.labels import (
 from fala.model.links import LABELS, LEAST_NOISE, TAGS, Link, Rating
 from fala.model.losses import check_arrays
 from fala.solver.newton import Evidence
-from fala.text.ngrams import BUCKETS, lexical_rows
+from fala.text.ngrams import lexical_rows
 from fala_export.fit.joint import Joint, fit_joint
-from fala_export.fit.joint_rows import JointProblem, frequent, narrowed
+from fala_export.fit.joint_rows import JointProblem
 from fala_export.fit.plain import PlainProblem
 from fala_export.fit.streamed_rows import parts_of
 from fala_export.fit.words import fit_idf
@@ -345,23 +345,18 @@ def fit_joint_head(
         rows: The training data.
         step: A function called after every step of the search, at most ``joint.MOST_STEPS`` times.
     """
-    problem, idf, columns, start = joint_problem(rows)
+    problem, idf, start = joint_problem(rows)
     joint = fit_joint(problem, step)
     weight = joint.weight.copy()
     weight[:, : rows.inputs.shape[1]] += start
-    words = np.zeros((len(weight), BUCKETS))
-    words[:, columns] = joint.words
-    return rows.head(weight, joint.bias, joint.loss, (idf, words)), joint
+    return rows.head(weight, joint.bias, joint.loss, (idf, joint.words)), joint
 
 
-def joint_problem(
-    rows: HeadTrainingSet,
-) -> tuple[JointProblem, Vectors, NDArray[np.int64], float]:
+def joint_problem(rows: HeadTrainingSet) -> tuple[JointProblem, Vectors, float]:
     """Build the objective of a head with lexical features.
 
     Returns:
-        The objective; the n-grams' frequencies; the n-grams that are in the data, in the order of
-        its columns; and the initial weight of u * v.
+        The objective; the n-grams' frequencies; and the initial weight of u * v.
     """
     documents = [document_of(example) for example in rows.examples]
     number = {text: position for position, text in enumerate(dict.fromkeys(documents))}
@@ -371,11 +366,9 @@ def joint_problem(
     if rows.task == MATCHING:
         parts.append(np.stack([rows.embeddings[text] for text in documents]))
     numbers = np.array([number[text] for text in documents])
-    words = lexical_rows(idf, documents)
-    columns = frequent(words, numbers)
     first = start * rows.inputs.sum(axis=1, dtype=np.float64)
-    problem = JointProblem(parts, narrowed(words, columns), rows.evidence, numbers, first)
-    return problem, idf, columns, start
+    problem = JointProblem(parts, lexical_rows(idf, documents), rows.evidence, numbers, first)
+    return problem, idf, start
 
 
 def _inner_product(rows: HeadTrainingSet) -> float:

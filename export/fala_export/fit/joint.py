@@ -11,16 +11,15 @@ are l_k = kappa_k / (2 r_k sum_i s_i).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from fala.base.errors import DataError
 from fala.base.products import Floats
 from fala.base.threads import one_blas_thread
-from fala.model.links import Link
 from fala.solver.newton import Evidence
 from fala_export.fit.joint_rows import JointProblem
 from fala_export.people.draw import searched
@@ -39,6 +38,10 @@ _BETTER = 1e-4
 _SEARCH, _FINAL = 1e-2, 1e-6
 
 
+#: A k for each block; None omits the block.
+_Point: TypeAlias = tuple[int | None, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Joint:
     """The result of a joint fit.
@@ -50,11 +53,7 @@ class Joint:
         logits: The examples' logits, shape (n, C).
         penalties: The penalties l_k by block, in units of the mean cross-entropy.
         loss: Mean loss on left-out documents, in nats per row; None if there is only one document.
-        loss_without: Mean loss on left-out documents of the best fit without n-grams.
-        margins: Halves of both losses' 95 % intervals over documents.
-        documents: Number of documents that were left out in turn.
-        buckets: Number of n-grams with a weight.
-        link: The meaning of the logits.
+        details: The fit's record for a manifest.
     """
 
     weight: Floats
@@ -63,29 +62,7 @@ class Joint:
     logits: Floats
     penalties: tuple[float, ...]
     loss: float | None
-    loss_without: float | None
-    margins: tuple[float | None, float | None]
-    documents: int
-    buckets: int
-    link: Link
-
-    def details(self) -> dict[str, Any]:
-        """Return the fit's record for a manifest."""
-        losses = {"with_words": self.loss, "without_words": self.loss_without}
-        margins = dict(zip(losses, self.margins, strict=True))
-        measure = self.link.measure
-        if self.link.kind == "rating":  # The fit is in units of the ratings' standard deviation.
-            measure = "half the squared error, by the ratings' variance,"
-        return {
-            "buckets": self.buckets,
-            "penalties": [float(f"{penalty:.4g}") for penalty in self.penalties],
-            "measure": measure,
-            "left_out_loss": {
-                name: None if loss is None else round(loss, 5) for name, loss in losses.items()
-            },
-            "margin": {name: None if of is None else round(of, 5) for name, of in margins.items()},
-            "documents": self.documents,
-        }
+    details: Mapping[str, Any]
 
 
 def fit_joint(problem: JointProblem, step: Callable[[], None] = lambda: None) -> Joint:
@@ -98,20 +75,26 @@ def fit_joint(problem: JointProblem, step: Callable[[], None] = lambda: None) ->
     with one_blas_thread():
         subset = searched(len(problem))
         search = _Search(problem if subset is None else problem.take(subset), step)
-        chosen, loss, loss_without = search.run()
-        margins = search.margin_of(loss), search.margin_of(loss_without)
+        chosen, found = search.run()
         documents = len(np.unique(search.problem.documents))
         del search  # This frees what the search computed for a subset.
-        scales = [10.0 ** (k / 2) for k in chosen]
+        scales = _scales(chosen)
         point, logits = problem.minimize(scales, problem.evidence, None, _FINAL)
-        total = float(problem.evidence.label_weights.sum())
-        penalties = (
-            kappa / (2 * scale * total) for kappa, scale in zip(problem.kappas, scales, strict=True)
-        )
-        return Joint(
-            *problem.weights(point), logits, tuple(penalties), loss, loss_without, margins,
-            documents, len(problem.ngrams), problem.evidence.link,
-        )  # fmt: skip
+        penalties = _converted(problem, scales)
+        link = problem.evidence.link
+    measure = link.measure
+    if link.kind == "rating":  # The fit is in units of the ratings' standard deviation.
+        measure = "half the squared error, by the ratings' variance,"
+    details = {
+        "buckets": len(problem.ngrams),
+        "penalties": [float(f"{penalty:.4g}") for penalty in penalties],
+        "measure": measure,
+        "left_out_loss": {name: loss and round(loss, 5) for name, (loss, _) in found.items()},
+        "margin": {name: margin and round(margin, 5) for name, (_, margin) in found.items()},
+        "documents": documents,
+    }
+    loss, _ = found["with_words"]
+    return Joint(*problem.weights(point), logits, penalties, loss, details)
 
 
 def refitted(
@@ -127,90 +110,86 @@ def refitted(
     Raises:
         DataError: The number of penalties is not that of the blocks.
     """
-    blocks = len(problem.parts) + 1
+    blocks = len(problem.kappas)
     if len(penalties) != blocks:
         raise DataError(
             f"there must be a penalty for each of the {blocks} blocks of features, not "
             f"{len(penalties)} penalties"
         )
-    total = float(problem.evidence.label_weights.sum())
-    scales = [
-        kappa / (2 * penalty * total)
-        for kappa, penalty in zip(problem.kappas, penalties, strict=True)
-    ]
+    scales = _converted(problem, penalties)
     with one_blas_thread():
         return [problem.minimize(scales, each, None, _FINAL)[1] for each in evidence]
 
 
-def _sets(problem: JointProblem) -> Floats:
-    """Return each fold's training set: 1 for its examples, 0 for those of left-out documents."""
-    folds = folds_of(problem.documents)
-    return np.asarray(folds != np.arange(folds.max() + 1)[:, None], dtype=np.float64)
+def _converted(problem: JointProblem, numbers: Sequence[float]) -> tuple[float, ...]:
+    """Convert prior variances by block to penalties, or penalties to prior variances."""
+    total = float(problem.evidence.label_weights.sum())
+    return tuple(
+        kappa / (2 * number * total) for kappa, number in zip(problem.kappas, numbers, strict=True)
+    )
+
+
+def _scales(point: _Point) -> list[float]:
+    """Return the prior variances of a point of the grid."""
+    return [0.0 if k is None else 10.0 ** (k / 2) for k in point]
 
 
 class _Search:
     """A coordinate search for each block's prior variance, by the loss on left-out documents."""
 
     def __init__(self, problem: JointProblem, step: Callable[[], None]) -> None:
-        self.problem = problem
-        self._step = step
-        self._sets = _sets(problem)
-        self._losses: dict[tuple[int | None, ...], float] = {}
-        self._margins: dict[float, float] = {}
+        self.problem, self._step = problem, step
+        folds = folds_of(problem.documents)
+        # Each fold's training set: 1 for its examples, 0 for those of left-out documents.
+        self._sets = [(folds != fold).astype(np.float64) for fold in range(folds.max() + 1)]
         self._starts: list[Floats | None] = [None] * len(self._sets)
+        self._found: dict[_Point, tuple[float, float]] = {}
 
-    def run(self) -> tuple[list[int], float | None, float | None]:
-        """Return the chosen grid points by block, and the losses with and without n-grams."""
-        blocks = len(self.problem.kappas)
-        dense: list[int | None] = [_START] * (blocks - 1)
+    def run(self) -> tuple[_Point, dict[str, tuple[float | None, float | None]]]:
+        """Return the best point, and the losses with and without n-grams and their margins."""
+        dense, words = range(len(self.problem.kappas) - 1), len(self.problem.kappas) - 1
+        start = (_START,) * words
         if len(self._sets) < 2:
-            return [_START] * blocks, None, None
-        point, without = self._descend([*dense, None], range(blocks - 1))
-        point[-1] = _START
-        point, loss = self._descend(point, [blocks - 1, *range(blocks - 1)])
-        return [k for k in point if k is not None], loss, without
+            return (*start, _START), {"with_words": (None, None), "without_words": (None, None)}
+        without = self._descend((*start, None), dense)
+        best = self._descend((*without[:-1], _START), [words, *dense])
+        found = {"with_words": self._left_out(best), "without_words": self._left_out(without)}
+        return best, dict(found)
 
-    def margin_of(self, loss: float | None) -> float | None:
-        """Return half of the 95 % interval of a loss, over documents."""
-        return None if loss is None else self._margins[loss]
-
-    def _descend(
-        self, point: list[int | None], blocks: Sequence[int]
-    ) -> tuple[list[int | None], float]:
-        loss = self._loss(point)
+    def _descend(self, point: _Point, blocks: Sequence[int]) -> _Point:
+        """Return the best point that changes of some blocks lead to."""
+        loss, _ = self._left_out(point)
         for _ in range(_ROUNDS):
-            before = list(point)
+            before = point
             for block in blocks:
                 for direction in (-1, 1):
                     while (k := (point[block] or 0) + direction) in _GRID:
-                        candidate = [*point[:block], k, *point[block + 1 :]]
-                        if (new_loss := self._loss(candidate)) >= loss * (1 - _BETTER):
+                        candidate = (*point[:block], k, *point[block + 1 :])
+                        new_loss, _ = self._left_out(candidate)
+                        if new_loss >= loss * (1 - _BETTER):
                             break
                         point, loss = candidate, new_loss
             if point == before:
                 break
-        return point, loss
+        return point
 
-    def _loss(self, point: list[int | None]) -> float:
-        key = tuple(point)
-        if key not in self._losses:
-            scales = [0.0 if k is None else 10.0 ** (k / 2) for k in point]
-            self._losses[key] = self._left_out_loss(scales)
-            if len(self._losses) <= MOST_STEPS:
-                self._step()
-        return self._losses[key]
-
-    def _left_out_loss(self, scales: list[float]) -> float:
+    def _left_out(self, point: _Point) -> tuple[float, float]:
+        """Return the loss on left-out documents, and half of its 95 % interval over documents."""
+        if point in self._found:
+            return self._found[point]
         evidence = self.problem.evidence
         counts, sums = evidence.label_weights, np.zeros(len(self.problem))
         for fold, fitted in enumerate(self._sets):
-            start = self._starts[fold]
             part = replace(evidence, label_weights=fitted * counts)
-            self._starts[fold], z = self.problem.minimize(scales, part, start, _SEARCH)
-            losses = evidence.link.losses(evidence.labels, z)
-            sums += (1 - fitted) * counts * losses
+            self._starts[fold], z = self.problem.minimize(
+                _scales(point), part, self._starts[fold], _SEARCH
+            )
+            sums += (1 - fitted) * counts * evidence.link.losses(evidence.labels, z)
         total = float(counts.sum())
         loss = float(sums.sum()) / total
         of_documents = np.bincount(self.problem.documents, sums - loss * counts)
-        self._margins[loss] = 1.96 * float(np.sqrt((of_documents**2).sum())) / total
-        return loss
+        margin = 1.96 * float(np.sqrt((of_documents**2).sum())) / total
+        self._found[point] = loss, margin
+        if len(self._found) <= MOST_STEPS:
+            self._step()
+        return loss, margin

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,83 +28,60 @@ _FREE = 100.0
 _STAGES = (0.1, 1e-2)
 
 
-@dataclass(frozen=True, eq=False)
 class JointProblem:
     """The joint head's objective, minimized by the solver's Newton method.
 
     Each dense part is centred and rotated to its principal axes. The n-grams that occur in at least
     two documents are centred in each multiplication.
 
-    Attributes:
+    Args:
         parts: The parts of the embeddings, shapes (n, d_k).
-        words: The n-grams of n examples.
+        words: The n-grams of n examples, which are overwritten by those with a weight.
         evidence: The examples' labels y, and the number s of rows of each example.
         documents: The index of each example's document, shape (n,); a document belongs to one fold.
         start: The logits z_0 by example to which the weights shrink, shape (n,).
+
+    Attributes:
+        evidence: See the argument.
+        documents: See the argument.
+        ngrams: The n-grams with a weight, as columns of ``words``, the most frequent first.
+        kappas: The mean squared length of each block's centred rows.
     """
 
-    parts: Sequence[Vectors]
-    words: SparseRows
-    evidence: Evidence
-    documents: NDArray[np.int64]
-    start: Floats
+    def __init__(
+        self,
+        parts: Sequence[Vectors],
+        words: SparseRows,
+        evidence: Evidence,
+        documents: NDArray[np.int64],
+        start: Floats,
+    ) -> None:
+        self.evidence, self.documents = evidence, documents
+        self._parts, self._start, self._width = parts, start, words.width
+        self.ngrams = _frequent(words, documents)
+        self._words = _narrowed(words, self.ngrams)
+        self._centred = CentredRows(self._words, self._words.mean(), 1.0)
+        self._principal, squares = zip(*map(StreamedRows.principal, parts), strict=True)
+        squares = (*squares, _squares(self._centred))
+        self.kappas = [float(square.sum()) / len(self) or 1.0 for square in squares]
+        self._sizes = [len(square) for square in squares]
+        # The sums of squares of all columns, and of the bias's, which is 1 in every row.
+        self._all_squares = np.append(np.concatenate(squares), len(self))
+        # Far from the minimum, quicker products suffice.
+        written = len(self) <= FEW
+        exact = [rows.written() if written else rows for rows in self._principal]
+        self._rows: Any = [*exact, self._centred]
+        self._quick: Any = [*map(_single, exact), self._centred]
 
     def __len__(self) -> int:
-        return len(self.start)
+        return len(self._start)
 
     def take(self, rows: NDArray[np.int64]) -> JointProblem:
         """Return the objective of a subset of the examples."""
         return JointProblem(
-            [part[rows] for part in self.parts], self.words.take(rows), self.evidence.take(rows),
-            self.documents[rows], self.start[rows],
+            [part[rows] for part in self._parts], self._words.take(rows), self.evidence.take(rows),
+            self.documents[rows], self._start[rows],
         )  # fmt: skip
-
-    @cached_property
-    def ngrams(self) -> NDArray[np.int64]:
-        """The n-grams with a weight."""
-        return frequent(self.words, self.documents)
-
-    @cached_property
-    def kappas(self) -> list[float]:
-        """The mean squared length of each block's centred rows."""
-        return [float(square.sum()) / len(self) or 1.0 for square in self._squares]
-
-    @cached_property
-    def _principal(self) -> list[tuple[StreamedRows, Floats]]:
-        """Each dense part along its principal axes, and the sums of squares along them."""
-        return [StreamedRows.principal(part) for part in self.parts]
-
-    @cached_property
-    def _centred(self) -> CentredRows:
-        """The centred rows of the n-grams with a weight."""
-        words = self.words
-        if not np.array_equal(self.ngrams, np.arange(words.width)):
-            words = _columns(words, self.ngrams)
-        words = _by_scipy(words)
-        return CentredRows(words, words.mean(), 1.0)
-
-    @cached_property
-    def _squares(self) -> list[Floats]:
-        """The sums of squares of each block's columns."""
-        return [*(square for _, square in self._principal), _squares(self._centred)]
-
-    @cached_property
-    def _sizes(self) -> list[int]:
-        """The number of each block's columns."""
-        return [len(square) for square in self._squares]
-
-    @cached_property
-    def _all_squares(self) -> Floats:
-        """The sums of squares of all columns, and of the bias's, which is 1 in every row."""
-        return np.append(np.concatenate(self._squares), len(self))
-
-    @cached_property
-    def _rows(self) -> tuple[tuple[DenseRows | CentredRows, ...], ...]:
-        """The blocks' rows, exact and with quicker products, which suffice far from the minimum."""
-        few = len(self) <= FEW
-        parts = [rows.written() if few else rows for rows, _ in self._principal]
-        both = (*parts, self._centred), (*(_single(rows) for rows in parts), self._centred)
-        return cast("tuple[tuple[DenseRows | CentredRows, ...], ...]", both)
 
     def minimize(
         self, scales: Sequence[float], evidence: Evidence, start: Floats | None, tolerance: float
@@ -122,9 +99,12 @@ class JointProblem:
         """
         zeros = np.zeros_like(evidence.labels)
         of_blocks = np.sqrt(np.divide(scales, self.kappas))
-        rows, quick = (JointRows(parts, tuple(of_blocks.tolist()), _FREE) for parts in self._rows)
+        rows, quick = (
+            JointRows(tuple(blocks), tuple(of_blocks.tolist()), _FREE)
+            for blocks in (self._rows, self._quick)
+        )
         roots = np.append(np.repeat(of_blocks, self._sizes), _FREE)
-        exact = Problem(rows, zeros, zeros + self.start[:, None], evidence)
+        exact = Problem(rows, zeros, zeros + self._start[:, None], evidence)
         point = exact.start
         tolerances = [*_STAGES, tolerance]
         if start is not None:
@@ -148,12 +128,11 @@ class JointProblem:
             (C,).
         """
         *dense, words, bias = np.split(point, np.cumsum(self._sizes), axis=1)
-        rows = [rows for rows, _ in self._principal]
-        weights = [part @ each.axes.T for part, each in zip(dense, rows, strict=True)]
+        weights = [part @ rows.axes.T for part, rows in zip(dense, self._principal, strict=True)]
         offset = bias[:, 0] - words @ self._centred.centre
-        for weight, each in zip(weights, rows, strict=True):
-            offset = offset - weight @ each.centre
-        lexical = np.zeros((len(point), self.words.width))
+        for weight, rows in zip(weights, self._principal, strict=True):
+            offset = offset - weight @ rows.centre
+        lexical = np.zeros((len(point), self._width))
         lexical[:, self.ngrams] = words
         return np.hstack(weights), lexical, offset
 
@@ -224,7 +203,7 @@ def _squares(centred: CentredRows) -> Floats:
     return np.asarray(np.maximum(sums - len(rows) * centred.centre**2, 0.0))
 
 
-def frequent(words: SparseRows, documents: NDArray[np.int64]) -> NDArray[np.int64]:
+def _frequent(words: SparseRows, documents: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the n-grams of at least two documents, the most frequent first.
 
     In this order, the weights of frequent n-grams are close in memory.
@@ -245,45 +224,26 @@ def frequent(words: SparseRows, documents: NDArray[np.int64]) -> NDArray[np.int6
     return order[: np.count_nonzero(counts >= _LEAST_DOCUMENTS)]
 
 
-def narrowed(words: SparseRows, chosen: NDArray[np.int64]) -> SparseRows:
-    """Return some of the columns, numbered in their order.
+def _narrowed(words: SparseRows, chosen: NDArray[np.int64]) -> SparseRows:
+    """Return some of the columns, numbered in their order, with products by SciPy if it is there.
 
     They overwrite the original columns, to save memory.
     """
-    numbers = _numbers(words, chosen)
-    starts, at = [np.zeros(1, dtype=np.intp)], 0
-    for part in parts_of(len(words), FEW):
-        some = _some_columns(words.between(part.start, part.stop), numbers, len(chosen))
-        end = at + len(some.buckets)
-        words.buckets[at:end], words.values[at:end] = some.buckets, some.values
-        starts.append(some.starts[1:] + at)
-        at = end
-    return SparseRows(np.concatenate(starts), words.buckets[:at], words.values[:at], len(chosen))
-
-
-def _columns(words: SparseRows, chosen: NDArray[np.int64]) -> SparseRows:
-    """Return some of the columns, numbered in their order."""
-    return _some_columns(words, _numbers(words, chosen), len(chosen))
-
-
-def _numbers(words: SparseRows, chosen: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return the new number of each column; -1 for columns that are not chosen."""
     numbers = np.full(words.width, -1, dtype=np.int32)
     numbers[chosen] = np.arange(len(chosen))
-    return numbers
-
-
-def _by_scipy(rows: SparseRows) -> SparseRows:
-    """Return the rows with SciPy's products, or unchanged in a base install."""
+    starts, at = [np.zeros(1, dtype=np.intp)], 0
+    for part in parts_of(len(words), FEW):
+        some = words.between(part.start, part.stop)
+        buckets = numbers[some.buckets]
+        present = buckets >= 0
+        starts.append(np.append(0, np.cumsum(present))[some.starts[1:]] + at)
+        kept = slice(at, at + int(np.count_nonzero(present)))
+        words.buckets[kept], words.values[kept] = buckets[present], some.values[present]
+        at = kept.stop
     try:
         import scipy.sparse  # noqa: F401
-    except ImportError:
-        return rows
-    return _ByScipy(rows.starts, rows.buckets, rows.values, rows.width)
-
-
-def _some_columns(rows: SparseRows, numbers: NDArray[np.int32], width: int) -> SparseRows:
-    buckets = numbers[rows.buckets]
-    present = buckets >= 0
-    starts = np.append(0, np.cumsum(present))[rows.starts]
-    return SparseRows(starts, buckets[present], rows.values[present], width)
+    except ImportError:  # This is a base install.
+        kind = SparseRows
+    else:
+        kind = _ByScipy
+    return kind(np.concatenate(starts), words.buckets[:at], words.values[:at], len(chosen))

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fala.base.products import Floats
 from fala.model.heads import Vectors
-from fala.solver.design import DenseRows
+from fala.solver.design import DenseRows, JointRows
 from fala.solver.factors import cholesky
 from fala.solver.minimum import apart, minimize
 from fala.solver.newton import Evidence, Problem, newton
-from fala_export.fit.streamed_rows import WithBias
+from fala_export.fit.streamed_rows import StreamedRows, products_of
 from fala_export.people.fold import folds_of
 
 # Penalties as multiples of the inputs' mean squared length. With many public rows, the best
@@ -87,7 +88,10 @@ class PlainProblem:
         """Return the minimum of J, by one factor for all logits; shape (C, d + 2)."""
         problem = self.problem(penalty)
         weights = self.evidence.curvature_at(self.offset)
-        hessian = problem.rows.products(weights)
+        # This is R' W R + 1 for the rows R.
+        last = _FREE * problem.rows.gather(weights[:, None])
+        first = _root(penalty) ** 2 * products_of(self.inputs, weights, np.zeros(1))
+        hessian = np.vstack([np.hstack([first, last[:, :-1].T]), last])
         hessian.flat[:: len(hessian) + 1] += 1.0
         lower = cholesky(hessian)
         solve = apart(problem, weights, lambda parts: lower.solve_both(parts.T).T)
@@ -95,10 +99,17 @@ class PlainProblem:
 
     def problem(self, penalty: float) -> Problem:
         """Return J, with |delta|^2 / 2 = penalty |theta|^2 and a practically free bias."""
-        rows = WithBias(self.inputs, 1 / math.sqrt(2 * penalty), _FREE)
+        dimension = self.inputs.shape[1]
+        inputs: Any = StreamedRows(self.inputs, np.zeros(dimension), np.eye(dimension))
+        rows = JointRows((inputs,), (_root(penalty),), _FREE)
         return Problem(rows, np.zeros_like(self.offset), self.offset, self.evidence)
 
     def weights(self, penalty: float) -> tuple[Floats, Floats]:
         """Return theta minus its prior's mean, (C, d), and the biases, (C,), at the minimum."""
         point = self.minimum(penalty)
         return point[:, :-2] / math.sqrt(2 * penalty), _FREE * point[:, -2]
+
+
+def _root(penalty: float) -> float:
+    """Return the standard deviation of a weight before any label."""
+    return 1 / math.sqrt(2 * penalty)

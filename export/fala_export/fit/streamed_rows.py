@@ -73,46 +73,6 @@ class StreamedRows:
         return numbers if self.precise else numbers.astype(np.float32)
 
 
-@dataclass(frozen=True, eq=False)
-class WithBias:
-    """Rows R = [r X, b] of a matrix, a factor and a bias.
-
-    Attributes:
-        matrix: The matrix X, shape (n, d); it may be memory-mapped.
-        root: The factor r.
-        bias: The entry b of the bias.
-    """
-
-    matrix: Vectors | Floats
-    root: float
-    bias: float
-
-    @property
-    def size(self) -> int:
-        """The number of entries of a row, d + 1."""
-        return int(self.matrix.shape[1]) + 1
-
-    def __len__(self) -> int:
-        return len(self.matrix)
-
-    def times(self, delta: Floats) -> Floats:
-        """Return R delta' for delta (C, d + 1), shape (n, C)."""
-        return self.root * times(self.matrix, delta[:, :-1].T) + self.bias * delta[:, -1]
-
-    def gather(self, numbers: Floats) -> Floats:
-        """Return (R' numbers)' for numbers (n, C), shape (C, d + 1)."""
-        sums = numbers.sum(axis=0)[:, None]
-        return np.hstack([self.root * weighted_sums(self.matrix, numbers), self.bias * sums])
-
-    def products(self, weights: Floats) -> Floats:
-        """Return R' W R for weights (n,), shape (d + 1, d + 1)."""
-        last = self.gather(weights[:, None])[0] * self.bias
-        products = np.empty((self.size,) * 2)
-        products[-1], products[:, -1] = last, last
-        products[:-1, :-1] = self.root**2 * products_of(self.matrix, weights, np.zeros(1))
-        return products
-
-
 def times(matrix: Vectors | Floats, columns: Vectors | Floats) -> Floats:
     """Return the product of rows X (n, d) and columns (d, C), shape (n, C)."""
     z = np.empty((len(matrix), columns.shape[1]))

@@ -66,7 +66,7 @@ def fit_frozen(
         return fit_plain_head(fitted), details
     with progress("choosing penalties", MOST_STEPS) as bar:
         head, joint = fit_joint_head(fitted, lambda: bar.update(1))
-    return head, {**details, "words": joint.details()}
+    return head, {**details, "words": joint.details}
 
 
 def with_words(

@@ -69,11 +69,11 @@ def test_a_head_of_rows_that_are_read_some_at_a_time_is_the_same(
     backbone, monkeypatch, array_library
 ):
     documents = texts(150)
-    examples = joint_problem(backbone, documents, labels_by_words(documents))
-    whole = joint.fit_joint(examples)
+    rows = backbone, documents, labels_by_words(documents)
+    whole = joint.fit_joint(joint_problem(*rows))
     monkeypatch.setattr(joint_rows, "FEW", 40)
     monkeypatch.setattr(streamed_rows, "TOGETHER", 40)
-    some = joint.fit_joint(examples)
+    some = joint.fit_joint(joint_problem(*rows))
     assert some.penalties == pytest.approx(whole.penalties)
     # The search's products are in float32, of other forms of the rows: the last steps begin apart.
     np.testing.assert_allclose(some.logits, whole.logits, atol=1e-4)
@@ -88,23 +88,24 @@ def test_fit_joint_finds_the_logistic_optimum(backbone, classes, array_library):
     labels = random.integers(classes, size=150)
     labels[[("good" in text) for text in documents]] = 0
     counts = random.integers(1, 4, size=150).astype(float)
-    examples = joint_problem(backbone, documents, labels, counts)
-    fitted = joint.fit_joint(examples)
+    fitted = joint.fit_joint(joint_problem(backbone, documents, labels, counts))
     # The minimum does not depend on how it was reached, and scikit-learn's is the same: it
     # penalises all columns alike, so that each block is divided by the root of its penalty.
     roots = np.sqrt(2 * np.array(fitted.penalties) * counts.sum())
-    words = csr_array(np.stack([one_row(examples.words, row) for row in range(150)]))
+    inputs = backbone.encode(documents)
+    ngrams = lexical_rows(fit_idf(documents), documents)
+    words = csr_array(np.stack([one_row(ngrams, row) for row in range(150)]))
     repeated = np.asarray((words > 0).sum(axis=0)).ravel() >= 2
-    features = hstack([csr_array(examples.parts[0] / roots[0]), words[:, repeated] / roots[1]])
+    features = hstack([csr_array(inputs / roots[0]), words[:, repeated] / roots[1]])
     peer = LogisticRegression(C=1.0, tol=1e-10, max_iter=10_000)
     peer.fit(features.tocsr(), labels, sample_weight=counts)
-    ours = examples.parts[0] @ fitted.weight.T + examples.words.times(fitted.words) + fitted.bias
+    ours = inputs @ fitted.weight.T + ngrams.times(fitted.words) + fitted.bias
     theirs = peer.decision_function(features.tocsr()).reshape(ours.shape)
     if classes > 2:  # a softmax is free to move all logits
         ours = ours - ours.mean(axis=1, keepdims=True)
         theirs = theirs - theirs.mean(axis=1, keepdims=True)
     np.testing.assert_allclose(ours, theirs, atol=1e-4)
-    assert fitted.buckets == repeated.sum()
+    assert fitted.details["buckets"] == repeated.sum()
     assert not fitted.words[:, ~repeated].any()
 
 
@@ -113,7 +114,7 @@ def test_words_lower_the_loss_of_left_out_documents(backbone):
     documents = texts(300, seed=4)
     labels = labels_by_words(documents)
     fitted = fit_joint_head(HeadTrainingSet.of(backbone, documents, labels))[1]
-    assert fitted.loss < fitted.loss_without - 0.05
+    assert fitted.loss < fitted.details["left_out_loss"]["without_words"] - 0.05
 
 
 def test_a_document_is_one_fold(backbone):
