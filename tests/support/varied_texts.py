@@ -18,16 +18,8 @@ EDGES = (
     "\U000f0000\U0010ffff\u2029$+<=>^`|~_-'\"\u2019\u20ac"
 )
 SPECIAL = (
-    "[CLS]",
-    "[SEP]",
-    "[UNK]",
-    "[MASK]",
-    "[cls]",
-    "New York",
-    "caf\u00e9",
-    "##ing",
-    "[PAD][MASK]",
-)
+    "[CLS]", "[SEP]", "[UNK]", "[MASK]", "[cls]", "New York", "caf\u00e9", "##ing", "[PAD][MASK]",
+)  # fmt: skip
 SENTENCES = (
     "The minister gave a long speech on taxes, and nobody listened.",
     "I loved the film; the actors were wonderful!",
@@ -52,52 +44,23 @@ def characters_by_category():
     return found
 
 
-def varied_texts(count, seed=0, sentences=SENTENCES):
-    """Texts of random categories and blocks, of sentences with random changes, and long words."""
+def varied_texts(count, seed=0):
+    """Sentences, some of whose words are changed, very long, or characters of any category."""
     draw, categories = random.Random(seed), characters_by_category()
-    names, everyday = sorted(categories), "abcdefghijklmnopqrstuvwxyz ETAOIN .,'"
+    kinds = [*(categories[name] for name in sorted(categories)), EDGES, EDGES, EDGES]
 
-    def some(letters, most):
-        return "".join(draw.choices(letters, k=draw.randint(1, most)))
+    def other(word):
+        if draw.random() < 0.5:
+            return "".join(draw.choices(draw.choice(kinds), k=draw.randint(1, 3)))
+        long = word[:8] * draw.choice((1, 1, 1, 12, 99, 100, 101))
+        return draw.choice((word.upper(), word.title(), word[::-1], draw.choice(SPECIAL), long))
 
     for _ in range(count):
-        kind = draw.randrange(6)
-        if kind == 0:
-            yield "".join(
-                some(categories[draw.choice(names)], 3) for _ in range(draw.randint(1, 8))
-            )
-        elif kind == 1:
-            start = draw.choice(
-                (draw.randrange(0x3000), draw.randrange(0x20000), draw.randrange(0x110000))
-            )
-            block = [
-                chr(code)
-                for code in range(start, min(start + 128, 0x110000))
-                if not 0xD800 <= code < 0xE000
-            ]
-            yield some(block, 12) if block else ""
-        elif kind == 2:
-            yield "".join(
-                draw.choice((some(EDGES, 3), some(everyday, 6))) for _ in range(draw.randint(1, 6))
-            )
-        elif kind == 3:
-            word = draw.choice((some(everyday.replace(" ", ""), 8), some(EDGES, 2)))
-            yield word * draw.choice((1, 12, 99, 100, 101, 300))
-        else:
-            words = draw.choice(sentences).split(" ")
-            for _ in range(draw.randint(0, 4)):
-                at = draw.randrange(len(words))
-                new = draw.choice(
-                    (
-                        words[at].upper(),
-                        words[at].title(),
-                        draw.choice(SPECIAL),
-                        words[at] + some(EDGES, 1),
-                        words[at][::-1],
-                    )
-                )
-                words[at] = draw.choice((new, words[at] + new))
-            yield draw.choice((" ", "  ", "\n")).join(words)
+        words = draw.choice(SENTENCES).split(" ")[: draw.randint(1, 9)]
+        for _ in range(draw.randint(0, 4)):
+            at = draw.randrange(len(words))
+            words[at] = draw.choice((other(words[at]), words[at] + other(words[at])))
+        yield draw.choice((" ", "  ", "\n")).join(words)
 
 
 def wordpiece_tokenizer(
@@ -127,19 +90,14 @@ def wordpiece_tokenizer(
     letters = sorted({letter for word in words for letter in word})
     ends = [f"##{word[cut:]}" for word in words for cut in (1, 3) if len(word) > cut + 1]
     starts = [word[:cut] for word in words for cut in (2, 4, 99) if len(word) > 1]
-    tokens = [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
-        *letters,
-        *(f"##{each}" for each in letters),
-    ]
-    ids = {token: id for id, token in enumerate(dict.fromkeys([*tokens, *starts, *ends]))}
+    known = [*letters, *(f"##{each}" for each in letters), *starts, *ends]
+    tokens = dict.fromkeys(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *known])
+    ids = {token: id for id, token in enumerate(tokens)}
     tokenizer = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
     tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, splitter
-    tokenizer.add_special_tokens([*tokens[:4], AddedToken("[MASK]", lstrip=True)])
+    tokenizer.add_special_tokens(
+        ["[PAD]", "[UNK]", "[CLS]", "[SEP]", AddedToken("[MASK]", lstrip=True)]
+    )
     if late:
         tokenizer.add_tokens(["New York", AddedToken("caf\u00e9", rstrip=True), "new"])
     return tokenizer
