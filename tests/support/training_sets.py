@@ -95,6 +95,7 @@ def gaussian(training, scales):
         variances[own] = scale / length
         start += width
     variances[whole] = scales.bias * BIAS_DEVIATION**2
+    variances *= training.link.spread**2
     variances[whole + 1] = scales.slope * SLOPE_DEVIATION**2
     return turn @ np.diag(variances) @ turn.T
 
@@ -107,7 +108,7 @@ def brute_force(training, scales):
     precision = np.linalg.inv(gaussian(training, scales))
     labelled = ~np.isnan(training.labels).any(axis=1)
     by_target = ~labelled & ~np.isnan(training.targets).any(axis=1)
-    weight = LOGIT_WEIGHT if labelled.any() else 1.0
+    weight = (LOGIT_WEIGHT if labelled.any() else 1.0) / training.link.spread**2
     shape = len(vendor), len(precision)
     plain = x @ vendor.T + training.bias
     level = plain[labelled | by_target].mean(axis=0)

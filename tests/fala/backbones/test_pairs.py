@@ -35,8 +35,7 @@ def typed_model():
     graph.input.append(
         helper.make_tensor_value_info("token_type_ids", TensorProto.INT64, ["n", "tokens_"])
     )
-    first = graph.node[0]
-    first.output[0] = "plain"
+    graph.node[0].output[0] = "plain"
     graph.node.insert(1, helper.make_node("Gather", ["kinds", "token_type_ids"], ["kind"]))
     graph.node.insert(2, helper.make_node("Add", ["plain", "kind"], ["embedded"]))
     return model.SerializeToString()

@@ -22,7 +22,7 @@ CASES = [
     {"classes": 3, "targets": "only"}, {"blocks": 2}, {"blocks": 2, "n": 8},
     {"words": 7}, {"words": 9, "n": 8}, {"words": 9, "blocks": 2},
     {"words": 9, "classes": 3, "n": 12, "targets": "some"},
-    *({**case, **TAGS} for case in ({}, {"targets": "some"}, {"n": 4})),
+    TAGS,
 ]  # fmt: skip
 
 
@@ -108,7 +108,7 @@ def test_leave_one_out_is_exact_for_squares(n):
     np.testing.assert_allclose(fit(training, STILL).full.left_out, refits, atol=1e-6)
 
 
-@pytest.mark.parametrize("case", [{}, {"targets": "some"}, {"classes": 3}, TAGS], ids=str)
+@pytest.mark.parametrize("case", [{}, {"targets": "some"}, {"classes": 3}], ids=str)
 def test_leave_one_out_is_near_a_refit(case):
     training = make_training(**{"n": 30 if "classes" in case else 60, **case})
     fitted = fit(training, STILL)
@@ -116,8 +116,7 @@ def test_leave_one_out_is_near_a_refit(case):
     ours = np.abs(fitted.full.left_out - refits)
     nothing = np.abs(answers(training, fitted) - refits)
     # Several logits are left out by fits, to a rougher tolerance.
-    together = "classes" in case and "tags" not in case
-    assert np.median(ours) < (0.02 if together else 0.001)
+    assert np.median(ours) < (0.02 if "classes" in case else 0.001)
     assert ours.mean() < 0.1 * nothing.mean()
 
 
