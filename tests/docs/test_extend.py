@@ -16,11 +16,14 @@ from snippets import blocks
 
 pytestmark = pytest.mark.slow
 
-#: Runs commands, and prints their status and outputs.
+#: Runs commands, with their jobs in the same process, and prints their status and outputs.
 PROGRAM = """
 import json, sys
 from click.testing import CliRunner
+from driver import InProcess
+from fala_sim import engine
 from fala_sim.cli import main
+engine.open_engine = lambda *_, **__: InProcess()
 for command in json.loads(sys.argv[1]):
     done = CliRunner().invoke(main, command, prog_name="fala-sim")
     print(json.dumps([done.exit_code, done.stdout, done.stderr]), flush=True)
@@ -39,8 +42,7 @@ def extended(tmp_path_factory):
     """Outputs of the commands of an extended laboratory, in a child process."""
     root = tmp_path_factory.mktemp("extended")
     package = root / "fala_sim"
-    shutil.copytree(ROOT / "device_sim/fala_sim", package,
-                    ignore=shutil.ignore_patterns("__pycache__"))  # fmt: skip
+    shutil.copytree(ROOT / "device_sim/fala_sim", package)  # with what Python has compiled
     page = [block.text for block in blocks("python") if block.page == "docs/extend.md"]
     (text,) = [block for block in page if "class NearestMean" in block]
     (package / "methods/nearest_mean.py").write_text(text)
@@ -53,13 +55,13 @@ def extended(tmp_path_factory):
         tests.replace("SETTINGS = {\n", f"SETTINGS = {{\n    {added_setting()},\n")
     )
     rows = root / "users.jsonl"
-    works("convert", "lewidi", write_data(root / "data"), "--users", 2, "--out", rows)
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(root), str(ROOT / "sdk"), str(ROOT / "export")])
-    }
+    data = write_data(root / "data", annotators=5, documents=50)
+    works("convert", "lewidi", data, "--users", 2, "--out", rows)
+    paths = [root, ROOT / "sdk", ROOT / "export", ROOT / "tests/support"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))}
 
     results = ("--results", str(root / "results"))
-    run = ("--run", "--data", f"rows:{rows}", "--users", "2", "--new", "bert", "--jobs", "1")
+    run = ("--run", "--data", f"rows:{rows}", "--users", "2", "--new", "bert")
     source = root / "answers"
     source.mkdir()
     posts = [{"text": f"post {n}", "who": who, "label": n % 2} for n in range(30) for who in "abc"]
@@ -95,12 +97,10 @@ def test_a_registered_method_has_its_row_in_the_headline_and_table_2(extended):
 @pytest.mark.thorough
 def test_an_added_method_passes_the_tests_of_methods(extended):
     root, environment = extended["tests"]
-    path = os.pathsep.join([environment["PYTHONPATH"], str(ROOT / "tests/support")])
     tested = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "nearest-mean",
          "test_methods.py"],
-        cwd=root, env=environment | {"PYTHONPATH": path}, capture_output=True, text=True,
-        timeout=300, check=False,
+        cwd=root, env=environment, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert tested.returncode == 0, tested.stdout
     assert "passed" in tested.stdout and "failed" not in tested.stdout

@@ -2,16 +2,16 @@
 
 import hashlib
 import json
-from functools import partial
+from contextlib import contextmanager
 
 import pytest
 
-import warm
 from fala import DataError
 from fala_sim.methods import registry
 from fala_sim.methods.method_file import MethodFile
 from fala_sim.records.store import read_records
 from laboratory import write_data
+from sim_command import run
 from snippets import blocks
 
 FITTED = """
@@ -29,14 +29,22 @@ def written(path, text):
     return MethodFile.read(path)
 
 
+@contextmanager
+def own_registry():
+    """The registry, which is afterwards as it was."""
+    methods, files = dict(registry.METHODS), dict(registry.FILES)
+    try:
+        yield registry
+    finally:
+        for kept, before in ((registry.METHODS, methods), (registry.FILES, files)):
+            kept.clear()
+            kept.update(before)
+
+
 @pytest.fixture
 def registered():
-    """The registry, as it was afterwards."""
-    methods, files = dict(registry.METHODS), dict(registry.FILES)
-    yield registry
-    for kept, before in ((registry.METHODS, methods), (registry.FILES, files)):
-        kept.clear()
-        kept.update(before)
+    with own_registry() as registry:
+        yield registry
 
 
 def test_a_method_of_a_file_is_one_of_all(registered, tmp_path):
@@ -84,18 +92,21 @@ def test_what_is_no_python_file_is_an_error(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_jobs")
 def test_the_method_of_the_documentation_runs_from_a_file(tmp_path):
     """Beside FaLA, in processes of their own; another file under its name is refused."""
-    # Each command has a process of its own, whose registry nobody else has.
-    command = partial(warm.run, "from fala_sim.cli import main; main()", folder=tmp_path)
+
+    def command(*words):  # with a registry that nobody else has
+        with own_registry():
+            return run("table", *words, "--results", results)
+
     (text,) = [block.text for block in blocks("python") if "class NearestMean" in block.text]
     file, results = tmp_path / "near.py", tmp_path / "results"
     file.write_text(text)
-    folder = write_data(tmp_path / "small")
-    options = ["--data", f"lewidi:{folder}", "--users", 1, "--new", "bert", "--jobs", 1,
-               "--results", results]  # fmt: skip
-    done = command("table", "headline", "--run", "--method", file, *options, "--json")
-    assert done.returncode == 0, done.stderr
+    folder = write_data(tmp_path / "small", annotators=4, documents=40)
+    options = ["--data", f"lewidi:{folder}", "--users", 1, "--new", "bert", "--jobs", 1]
+    done = command("headline", "--run", "--method", file, *options, "--json")
+    assert done.exit_code == 0, done.stderr
     table = json.loads(done.stdout)
     methods = [row[table["header"].index("method")] for row in table["rows"]]
     assert methods == ["Nearest mean", "FaLA"]
@@ -106,9 +117,9 @@ def test_the_method_of_the_documentation_runs_from_a_file(tmp_path):
     digest = hashlib.sha256(text.encode()).hexdigest()
     assert made_by == {"fala": None, "nearest-mean": {"file": "near.py", "sha256": digest}}
     # Its records are shown without the file.
-    shown = command("table", "comparisons", "--against", "nearest-mean", "--results", results)
+    shown = command("comparisons", "--against", "nearest-mean")
     assert "Each method against Nearest mean" in shown.stdout
     file.write_text(text + "\n")
-    other = command("table", "headline", "--run", "--method", file, *options)
-    assert other.returncode == 1
+    other = command("headline", "--run", "--method", file, *options)
+    assert other.exit_code == 1
     assert "records of the method 'nearest-mean' from another file" in other.stderr
