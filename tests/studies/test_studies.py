@@ -34,7 +34,7 @@ def test_the_tables_of_a_study_are_those_of_its_records(name):
     for table_name, entry in study.tables().items():
         table = entry.of(study.results)
         assert written[table_name].read_text(encoding="utf-8") == table.markdown() + "\n"
-        assert done("study", name, table_name, "--json")["title"] == table.title
+    assert done("study", name, table_name, "--json")["title"] == table.title
 
 
 @pytest.mark.parametrize("name", STUDIES)

@@ -181,7 +181,7 @@ def origins(*groups: pd.DataFrame) -> str | None:
     """Count the commits and kinds of processor behind runs, in words; None if it is one each."""
     columns = {"commit": "provenance.commit", "processor": "provenance.machine.cpu"}
     counts = {
-        word: len(set().union(*(having(runs, column)[column].dropna() for runs in groups)))
+        word: len(set().union(*(runs[column].dropna() for runs in groups if column in runs)))
         for word, column in columns.items()
     }
     several = [counted(count, word) for word, count in counts.items() if count > 1]

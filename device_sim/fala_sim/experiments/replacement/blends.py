@@ -46,6 +46,9 @@ class MethodRow(NamedTuple):
         return title(self.method, runs) + ", blended" * self.blended
 
 
+#: Columns that are alike in runs on the same test examples.
+_SAME = [*SPLIT, "digests.data"]
+
 #: Columns that a blend replaces or drops.
 _REPLACED = ("scores.", "flips.", "logits", "logits_words", "logits_vendor")
 
@@ -62,13 +65,17 @@ def with_blends(runs: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     trials = dict(parts(attempts(of(records, "search")), ["data", "new", "method"]))
+    words, vendor = (
+        _recorded(records, "words", _SAME),
+        _recorded(records, "global", [*_SAME, "new"]),
+    )
     blends: list[RecordContent] = []
     for setting, method, group in grouped(runs):
         weights = _weights(group, trials.get((setting.data, setting.new, method)))
         if method in WITH_WORDS or weights is None:
             continue
         about = {"blended": True, "blend": weights._asdict()}
-        rows: list[Any] = _with_logits(group, records).to_dict("records")
+        rows: list[Any] = _with_logits(group, words, vendor).to_dict("records")
         blends += [_blended(run, weights, about) for run in rows]
     return joined(runs.assign(blended=False), pd.DataFrame(blends))
 
@@ -111,20 +118,25 @@ def _weights(group: pd.DataFrame, trials: pd.DataFrame | None) -> Weights | None
     return best(users) if users else None
 
 
-def _with_logits(group: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
+def _recorded(records: pd.DataFrame, method: str, by: list[str]) -> pd.DataFrame:
+    """Return the logits that are recorded of a method, the last ones by some columns."""
+    runs = of(records[records["method"] == method], "replacement")
+    logits = runs.reindex(columns=[*by, "logits"]).dropna(subset="logits")
+    return logits.drop_duplicates(by, keep="last")
+
+
+def _with_logits(group: pd.DataFrame, words: pd.DataFrame, vendor: pd.DataFrame) -> pd.DataFrame:
     """Return the runs of a method for whose test examples logits of ``words`` are recorded.
 
     The result also has ``logits_words``, and ``logits_vendor`` of the vendor's model.
     """
-    same = [*SPLIT, "digests.data"]
-    recorded = having(of(records, "replacement"), *same, "new", "logits").dropna(subset="logits")
-    words = recorded[recorded["method"] == "words"].drop_duplicates(same, keep="last")
-    vendor = recorded[recorded["method"] == "global"].drop_duplicates([*same, "new"], keep="last")
-    complete = having(group, *same, "truth", "logits", "old_logits")
+    needed = ["truth", "logits", "old_logits"]
+    # Most columns of the records are those of other kinds.
+    complete = having(group.dropna(axis="columns", how="all"), *_SAME, *needed)
     return (
-        complete.dropna(subset=["truth", "logits", "old_logits"])
-        .merge(words[[*same, "logits"]], "inner", same, suffixes=("", "_words"))
-        .merge(vendor[[*same, "new", "logits"]], "left", [*same, "new"], suffixes=("", "_vendor"))
+        complete.dropna(subset=needed)
+        .merge(words, "inner", _SAME, suffixes=("", "_words"))
+        .merge(vendor, "left", [*_SAME, "new"], suffixes=("", "_vendor"))
     )
 
 
