@@ -51,17 +51,6 @@ def files_in(folder):
     return {file.stat().st_ino for file in folder.rglob("*.fala")}
 
 
-def test_a_release_is_kept_once(tmp_path, releases, shared, create):
-    old, mid = digest(releases["old"]), digest(releases["mid"])
-    for user in range(5):
-        create(user, releases["old"]).close()
-    assert list(shared) == [old] and shared[old] == Bundle.open(releases["old"])
-    assert shared.devices(old) == 5 and len(files_in(tmp_path)) == 1
-    with Device.open(tmp_path / "3", releases=shared) as device:
-        device.replace(releases["mid"], Budget(0))
-    assert len(files_in(tmp_path)) == 2 and [shared.devices(each) for each in (old, mid)] == [5, 1]
-
-
 def test_a_device_is_opened_without_the_folder(tmp_path, releases, shared, create):
     with create("a", releases["old"]) as device:
         device.learn(TEXTS[:20], ["1", "0"] * 10)

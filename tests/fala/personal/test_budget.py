@@ -29,16 +29,6 @@ def test_forward_passes_never_exceed_the_budget(tmp_path, unbridged, encoded, pa
         assert (report.decision == "vendor") == device.model.is_vendor
 
 
-def test_word_vectors_cost_no_forward_pass(tmp_path, unbridged, encoded):
-    with Device.create(tmp_path / "device", unbridged["mid"]) as device:
-        device.learn(TEXTS, ["0", "1"] * 45)
-        encoded.clear()
-        report = device.replace(unbridged["old"], Budget(0))
-        assert (encoded, report.forward_passes) == ([], 0)
-        assert (report.counts.representatives, report.waiting) == (len(TEXTS), 0)
-        assert embedded(tmp_path / "device", unbridged["old"]) == set(TEXTS)
-
-
 @pytest.mark.parametrize("budget", [Budget(0), Budget(seconds=0)], ids=str)
 def test_without_passes_or_time_the_vendors_model_is_installed(tmp_path, unbridged, budget):
     with Device.create(tmp_path / "device", unbridged["old"]) as device:

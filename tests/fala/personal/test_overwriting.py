@@ -3,8 +3,7 @@
 import random
 import sqlite3
 import subprocess
-import sys
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 
@@ -44,22 +43,12 @@ def test_no_byte_is_left_where_rows_were_moved(tmp_path, releases):
     assert len(forgotten) == 600 and not left_of(folder, forgotten)
 
 
-READER = """
-import sqlite3, sys
-db = sqlite3.connect(sys.argv[1], isolation_level=None)
-db.execute("BEGIN")
-db.execute("SELECT count(*) FROM texts").fetchall()
-print("reading", flush=True)
-sys.stdin.readline()
-"""
-
-
 @contextmanager
 def reading(path):
-    """Stop another process in the middle of a read."""
-    command = [sys.executable, "-c", READER, path / "store.sqlite3"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout.readline() == b"reading\n"
+    """Stop another connection in the middle of a read."""
+    with closing(sqlite3.connect(path / "store.sqlite3", isolation_level=None)) as db:
+        db.execute("BEGIN")
+        db.execute("SELECT count(*) FROM texts").fetchall()
         yield
 
 
@@ -103,14 +92,12 @@ def test_no_byte_is_left_after_a_killed_repair(path, tmp_path):
 
 
 def test_no_byte_is_left_of_rows_that_were_deleted_but_not_overwritten(path):
-    db = sqlite3.connect(path / "store.sqlite3")
-    db.execute("PRAGMA secure_delete = OFF")
-    db.execute("UPDATE device SET overwrites = 0")
-    db.execute("CREATE TABLE other (text)")
-    db.executemany("INSERT INTO other VALUES (?)", [["an old secret " * 20]] * 50)
-    db.execute("DROP TABLE other")
-    db.commit()
-    db.close()
+    with closing(sqlite3.connect(path / "store.sqlite3")) as db, db:
+        db.execute("PRAGMA secure_delete = OFF")
+        db.execute("UPDATE device SET overwrites = 0")
+        db.execute("CREATE TABLE other (text)")
+        db.executemany("INSERT INTO other VALUES (?)", [["an old secret " * 20]] * 50)
+        db.execute("DROP TABLE other")
     assert b"an old secret" in everything(path)
     with Device.open(path) as device:
         device.forget([1])

@@ -7,8 +7,8 @@ import pytest
 
 import bridged
 import fala
-from bridged import PROBES, TEXTS
-from device_command import done, failed, works
+from bridged import TEXTS
+from device_command import done, works
 from devices import same, state, stored_in
 from fala import Budget, Bundle, Comparison, Correlation, Device, Difference
 from fala.model.heads import Head
@@ -118,13 +118,6 @@ def test_a_report_warns_of_a_worse_model(device, blunt):
     assert device.status().release == "old" and device.refine(Budget(5)).comparison is None
 
 
-def comparison_of(to_old, to_vendor=None, examples=50):
-    """Make a comparison by mean differences with a standard error of .02."""
-    differences = [None if mean is None else Difference(mean, 0.02, examples)
-                   for mean in (to_old, to_vendor)]  # fmt: skip
-    return Comparison(examples, 0.40, 0.45, 0.41, *differences)
-
-
 @pytest.mark.parametrize(
     ("mean", "examples", "worse"),
     [(0.034, 50, True), (0.033, 50, None), (0.034, 10, None), (0.037, 10, True),
@@ -132,7 +125,8 @@ def comparison_of(to_old, to_vendor=None, examples=50):
 )  # fmt: skip
 def test_a_verdict_needs_a_significant_difference(mean, examples, worse):
     """Student's t asks for 1.677 standard errors at 50 examples, and for 1.833 at 10."""
-    comparison = comparison_of(mean, mean, examples)
+    difference = None if mean is None else Difference(mean, 0.02, examples)
+    comparison = Comparison(examples, 0.40, 0.45, 0.41, difference, difference)
     assert comparison.worse is worse
     for accept in ("better-than-old", "better-than-vendor"):
         if worse:
@@ -144,11 +138,9 @@ def test_a_verdict_needs_a_significant_difference(mean, examples, worse):
 
 @pytest.mark.parametrize(
     ("correlation", "contradicts", "unrelated"),
-    [(Correlation(-1.0, 10), True, False), (Correlation(-0.4, 10), True, False),
-     (Correlation(-0.3, 10), False, False), (Correlation(-0.3, 25), True, False),
-     (Correlation(-1.0, 9), False, False), (Correlation(0.0, 10_000), False, False),
-     (Correlation(1.0, 10), False, False), (Correlation(0.0, 20, real=True), False, True),
-     (Correlation(0.4, 20, real=True), False, True),
+    [(Correlation(-0.4, 10), True, False), (Correlation(-0.3, 10), False, False),
+     (Correlation(-0.3, 25), True, False), (Correlation(-1.0, 9), False, False),
+     (Correlation(0.0, 10_000), False, False), (Correlation(0.4, 20, real=True), False, True),
      (Correlation(0.5, 20, real=True), False, False),
      (Correlation(0.0, 19, real=True), False, False)],
     ids=str,
@@ -251,16 +243,11 @@ def test_the_same_release_is_not_worse(tmp_path, releases, count):
             assert "no worse for this user than the model before the replacement" in str(report)
 
 
-def test_the_commands(device, path, releases, tmp_path):
+def test_the_commands(device, path, releases):
     assert done("preview", path, releases["mid"], "--budget", 5)["forward_passes"] == 5
     assert "mid, the vendor's model" in works("preview", path, releases["mid"]).output
     device.replace(releases["mid"], Budget(5))
     assert works("confirm", path).output == "mid is confirmed\n"
     assert works("confirm", path).output == "mid was not on trial\n"
     assert works("rollback", path).output == "mid -> old\n"
-    assert device.status().release == "old" and np.isfinite(device.predict_proba(PROBES)).all()
-    for arguments in (
-        ("preview", tmp_path / "none", releases["mid"]), ("preview", path, tmp_path / "none"),
-        ("confirm", tmp_path / "none"), ("rollback", tmp_path / "none"),
-    ):  # fmt: skip
-        failed(*arguments)
+    assert device.status().release == "old"

@@ -7,7 +7,7 @@ import pytest
 
 import bridged
 from bridged import TEXTS
-from devices import embedded, same, state
+from devices import embedded, refine_all, same, state
 from fala import Budget, DataError, Device, Stopped
 from fala.backbones import OnnxEncoder
 from fala.personal.refine import BATCH
@@ -51,14 +51,11 @@ def test_a_refinement_resumes_where_it_stopped(device, path, releases, encoded):
     assert (report.forward_passes, report.stopped) == (0, Stopped.TIME)
     with Device.open(path) as again:
         assert same(state(again), before)
-    for _ in range(10):
-        report = device.refine(Budget(60))
-        if report.stopped is Stopped.ALL_ENCODED:
-            break
+    refine_all(device)
     assert embedded(path, releases["mid"]) == set(TEXTS)
+    before, report = state(device), device.refine()
+    assert (report.forward_passes, report.stopped) == (0, Stopped.ALL_ENCODED)
     assert report.counts.representatives == report.examples == len(TEXTS)
-    before = state(device)
-    assert device.refine().forward_passes == 0
     assert same(state(device), before)
 
 

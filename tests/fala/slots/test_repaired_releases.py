@@ -244,16 +244,6 @@ def test_what_cannot_be_encoded_again_is_kept(tmp_path, releases, labels, truth,
         assert loss(device, truth) == pytest.approx(before, abs=0.05)
 
 
-def test_lost_embeddings_are_computed_again(folder, replaced, releases):
-    """``refine`` computes them; the repair computes those of word vectors."""
-    with Device.open(folder) as device:
-        device.refine(Budget(90))
-    unchecked(folder, "UPDATE embeddings SET vector = x'00'")
-    assert Device.repair(folder).whole
-    with Device.open(folder) as device:
-        assert device.refine(Budget(90)).forward_passes == 90
-
-
 def test_a_failing_fit_loses_no_example(folder):
     """The vendor's model is active until the next fit."""
 
