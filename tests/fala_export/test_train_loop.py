@@ -1,4 +1,5 @@
 import dataclasses
+import json
 import shutil
 import signal
 
@@ -8,6 +9,7 @@ import torch
 import kill_training
 import warm
 from fala_export.base.errors import ExportError
+from fala_export.training import checkpoints
 from full_disk import files_of_at_most
 
 pytestmark = pytest.mark.slow
@@ -68,7 +70,7 @@ def test_a_killed_training_resumes_to_the_same_weights(whole, tmp_path, point, c
     assert history == whole[1]
     for name, value in whole[0].state_dict().items():
         assert torch.equal(resumed.state_dict()[name], value), name
-    assert len(list(tmp_path.glob("*checkpoint-*"))) == 2
+    assert len(list(tmp_path.glob("checkpoint-*"))) <= 3
 
 
 def test_a_finished_training_resumes_to_its_result_at_once(whole, finished):
@@ -79,17 +81,29 @@ def test_a_finished_training_resumes_to_its_result_at_once(whole, finished):
 
 def test_a_damaged_checkpoint_is_not_used(whole, finished, tmp_path):
     """The training goes on from the one before, to the same weights."""
-    for name, damaged in (
-        ("changed", lambda data: data[:3000] + bytes([data[3000] ^ 1]) + data[3001:]),
-        ("cut", lambda data: data[:-20]),
-        ("empty", lambda _: b""),
-    ):
+    for name in ("model.safetensors", "optimizer.pt", "trainer_state.json"):
         work = shutil.copytree(finished, tmp_path / name)
         newest = max(work.glob("checkpoint-*"), key=lambda each: int(each.name[11:]))
-        newest.write_bytes(damaged(newest.read_bytes()))
+        data = (newest / name).read_bytes()
+        changed = data[:-20] + bytes([data[-20] ^ 1]) + data[-19:]
+        (newest / name).write_bytes(changed if name == "model.safetensors" else data[:-20])
         module, history = kill_training.train(work, resume=True, data="a")
         assert history == whole[1]
         assert torch.equal(module.layer.weight, whole[0].layer.weight)
+
+
+def test_a_damaged_best_checkpoint_is_named(finished, tmp_path):
+    work = shutil.copytree(finished, tmp_path / "work")
+    before, newest = sorted(work.glob("checkpoint-*"), key=lambda each: int(each.name[11:]))[-2:]
+    state = json.loads((newest / "trainer_state.json").read_text())
+    for entry in state["log_history"]:
+        if "eval_loss" in entry and entry["step"] != int(before.name[11:]):
+            entry["eval_loss"] = 1e6
+    (newest / "trainer_state.json").write_text(json.dumps(state))
+    checkpoints.seal(newest)
+    (before / "model.safetensors").write_bytes(b"")
+    with pytest.raises(ExportError, match=f"{before.name}: is damaged; remove"):
+        kill_training.train(work, resume=True, data="a")
 
 
 def test_checkpoints_are_neither_overwritten_nor_used_by_another_training(finished):
@@ -108,12 +122,12 @@ def test_a_folder_is_locked_while_another_process_trains(whole, tmp_path):
     code = "import kill_training, sys; kill_training.train_to(*sys.argv[1:])"
     holder = warm.Program(code, work, tmp_path / "there", folder=tmp_path)
     warm.until((tmp_path / "there").exists, holder)
-    (half,) = work.glob(".checkpoint-*.part")
+    (half,) = work.glob("checkpoint-*")
     try:
         for resume in (False, True):
             with pytest.raises(ExportError, match="another process is working in it; wait"):
                 kill_training.train(work, resume=resume)
-        assert half.is_file() and holder.poll() is None
+        assert half.is_dir() and holder.poll() is None
     finally:
         holder.send_signal(signal.SIGKILL)  # which releases the lock
     holder.wait(60)

@@ -166,13 +166,12 @@ def test_an_interrupted_tuning_resumes(folder, model, tmp_path, monkeypatch):
 
     def interrupt(transformer, rows, training, *_):
         calls.append((transformer, rows.digest, training))
-        training.mkdir()
-        (training / "checkpoint-3").touch()
+        (training / "checkpoint-3").mkdir(parents=True)
         raise KeyboardInterrupt
 
     def resume(transformer, rows, training, bundle, *_):
         calls.append((transformer, rows.digest, training))
-        assert (training / "checkpoint-3").is_file()
+        assert (training / "checkpoint-3").is_dir()
         raise DataError("stopped here")
 
     data = Partition(f"lewidi:{folder}", folder, users=2, seed=0)

@@ -32,6 +32,7 @@ PRELOADED = [
     "fala_export.training.adapters.release",
     "fala_export.models.onnx_graph",
     "transformers.models.bert.modeling_bert",
+    "transformers.trainer",
     "onnxscript",
     "torch._dynamo",
     "share_traces",

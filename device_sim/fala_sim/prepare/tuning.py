@@ -7,6 +7,7 @@ Settings are therefore searched on the same backbone that the replacements use.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -74,8 +75,8 @@ def tune_backbone(source: RunBackbone, partition: Partition, work: Path, log: Lo
         folder.mkdir(parents=True, exist_ok=True)
         _train(source.transformer, rows, training, bundle, source.name)
     for checkpoint in training.glob("checkpoint-*"):
-        # the training is done, and a checkpoint is four times the model's size
-        checkpoint.unlink()
+        # the training is done, and a checkpoint is three times the model's size
+        shutil.rmtree(checkpoint)
     details = {"digest": file_digest(bundle), **Bundle.open(bundle).manifest.details["training"]}
     return Tuned(trained, rows, details)
 

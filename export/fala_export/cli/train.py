@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from fala_export.models.encoder import Encoder
     from fala_export.rows.table import Rows
 
-# Number of copies of the weights in a work folder: a checkpoint with the newest weights, the best
-# weights and both moments, and the trained model.
-_WORK = 5
+# Number of copies of the weights in a work folder: a checkpoint with both moments, and the trained
+# model.
+_WORK = 4
 _FOR_MODELS = (
-    "pooling", "revision", "ignore", "prompt", "dimension", "layers", "max_length", "precision",
+    "pooling", "revision", "ignore", "prompt", "dim", "layers", "max_length", "quantize",
     "min_cosine",
 )  # fmt: skip
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import numpy as np
 import torch
@@ -40,6 +40,13 @@ def placed(module: nn.Module) -> Iterator[None]:
         module.cpu()
 
 
+def half_precision() -> torch.dtype | None:
+    """Return the precision of an embedding's products on a GPU; None elsewhere, for float32."""
+    if not torch.cuda.is_available():
+        return None
+    return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+
+
 def batches(lengths: Sequence[int], most: int) -> list[list[int]]:
     """Return positions of texts of similar length, in batches of at most ``most`` tokens.
 
@@ -74,15 +81,18 @@ def embed_tokens(
         pad_id: Id of the padding token.
         dimension: Length of an embedding.
         step: A function called after every batch with its number of texts.
-        half: Whether a GPU computes products in bfloat16.
+        half: Whether a GPU computes in ``half_precision``.
 
     Returns:
         The embeddings, shape (n, dimension).
     """
     result = np.empty((len(ids), dimension), dtype=np.float32)
     place = next(module.parameters()).device
-    halved = half and place.type == "cuda"
-    with torch.inference_mode(), torch.autocast(place.type, torch.bfloat16, enabled=halved):
+    precision = half_precision() if half and place.type == "cuda" else None
+    autocast: AbstractContextManager[object] = nullcontext()
+    if precision is not None:
+        autocast = torch.autocast(place.type, precision)
+    with torch.inference_mode(), autocast:
         for chosen in batches([len(row) for row in ids], _TOKENS[place.type]):
             rows, mask = pad([ids[index] for index in chosen], pad_id)
             result[chosen] = module(rows.to(place), mask.to(place)).float().cpu().numpy()

@@ -13,8 +13,7 @@ a command line needs is in the annotation::
     rating: tuple[float, float] | None = None             # --rating FLOAT FLOAT: two values
     from_: File                                           # --from: a keyword of Python
     training: TrainingSettings                            # all options of another dataclass
-    export: Annotated[ExportOptions, Only("name")]        # some of them
-    check: CheckSettings | None = None                    # a recipe's own table, [check]
+    export: Annotated[ExportOptions, Only("name")] # some of them
 
 Modules of settings import neither NumPy nor PyTorch, because every ``--help`` loads them.
 """
@@ -25,9 +24,8 @@ import dataclasses
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass
-from datetime import date
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import (
@@ -39,6 +37,7 @@ from typing import (
     TypeAlias,
     TypeVar,
     Union,
+    cast,
     get_args,
     get_origin,
     get_type_hints,
@@ -47,6 +46,7 @@ from typing import (
 import click
 
 from fala_export.base.errors import ExportError
+from fala_export.recipe.refusals import refusal, refused_key
 
 if TYPE_CHECKING:  # A common type of all dataclasses exists only for type checkers.
     from _typeshed import DataclassInstance
@@ -80,17 +80,6 @@ Gain: TypeAlias = Annotated[float, Number(-2e6, 2e6)]
 File: TypeAlias = Annotated[Path, click.Path(path_type=Path, dir_okay=False)]
 FolderPath: TypeAlias = Annotated[Path, click.Path(path_type=Path, file_okay=False)]
 FileOrFolder: TypeAlias = Annotated[Path, click.Path(path_type=Path)]
-
-# The type of a recipe's value, by the first word of the name of its option's type; others are str.
-_TYPES = {"integer": int, "float": float, "boolean": bool, "table": dict}
-# The types in words, as an option expects them and as a recipe has them.
-_EXPECTED: Mapping[object, str] = {
-    str: "text", int: "a whole number", float: "a number", bool: "true or false", list: "a list",
-    dict: "a table",
-}  # fmt: skip
-_FOUND = {
-    **_EXPECTED, float: "a number with a decimal point", bool: "a boolean", date: "a date",
-}  # fmt: skip
 
 _LINE = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 
@@ -130,24 +119,23 @@ class Options(Generic[T]):
         defaults: Mapping[str, Any] | None = None,
     ) -> None:
         self._settings = settings
+        self._hints = get_type_hints(settings, include_extras=True)
+        self._needed: list[str] = []
         self._parts: dict[str, click.Parameter | Options[Any]] = {}
-        hints, helps = get_type_hints(settings, include_extras=True), described_option(settings)
+        helps = described_option(settings)
         for field in dataclasses.fields(settings):
-            if only is not None and field.name not in only:
+            name = field.name
+            if only is not None and name not in only:
                 continue
-            kind, notes = _unwrap(hints[field.name])
-            default = (defaults or {}).get(field.name, field.default)
+            kind, notes = _unwrap(self._hints[name])
             if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-                group = Options(
-                    kind, next((note for note in notes if isinstance(note, Only)), None)
-                )
-                if default is MISSING:
-                    self._parts[field.name] = group
-                    continue
-                kind = _Table(field.name.replace("_", "-"), group)
-            self._parts[field.name] = _parameter(
-                field.name, kind, notes, helps[field.name], default
-            )
+                part = next((note for note in notes if isinstance(note, Only)), None)
+                self._parts[name] = Options(kind, part)
+                continue
+            default = (defaults or {}).get(name, field.default)
+            if default is field.default_factory is MISSING:
+                self._needed.append(name)
+            self._parts[name] = _parameter(field, kind, notes, helps[name], default)
 
     def parameters(self) -> Iterator[click.Parameter]:
         """Yield the options and arguments, in the order of the fields."""
@@ -158,107 +146,102 @@ class Options(Generic[T]):
                 yield part
 
     def build(self, values: Mapping[str, Any]) -> T:
-        """Build the settings from the values by field, also those of groups.
+        """Build the settings of a command line.
 
         Args:
-            values: The values; a field without a value has its default.
+            values: The values by the parameters' names, as click passes them.
+
+        Raises:
+            click.UsageError: A required option is missing.
         """
         fields = {
-            name: part.build(values) if isinstance(part, Options) else values[name]
+            name: part.build(values) if isinstance(part, Options) else values[str(part.name)]
             for name, part in self._parts.items()
-            if isinstance(part, Options) or name in values
         }
+        for name in self._needed:
+            if fields[name] is None:
+                flag = cast("click.Parameter", self._parts[name]).opts[0]
+                raise click.UsageError(f"Missing option '{flag}'.")
         return self._settings(**fields)
 
-    def read(self, table: Mapping[str, Any], title: str = "", folder: Path = Path()) -> T:
-        """Build the settings of a recipe, or of one of its tables.
+    def names(self) -> list[str]:
+        """Return the keys of a table, including those of its groups."""
+        names = []
+        for name, part in self._parts.items():
+            names += part.names() if isinstance(part, Options) else [_key(name)]
+        return names
+
+    def read(self, table: Mapping[str, Any], title: str, folder: Path | None = None) -> T:
+        """Build the settings of a recipe's table.
 
         Args:
-            table: The values by key, as TOML has them.
-            title: The table's title, for messages; empty for the whole recipe.
-            folder: The folder from which relative paths are resolved.
+            table: The values by key.
+            title: The table's title, for messages.
+            folder: The folder from which relative paths are resolved; None leaves them unchanged.
 
         Raises:
             ExportError: A key is missing or unknown, or a value is wrong.
         """
-        where, options = f"[{title}]" if title else "the recipe", list(self.parameters())
-        keys = [_key(option) for option in options]
-        if unknown_keys := sorted(table.keys() - {*keys}):
-            known = f"; its keys are {', '.join(keys)}" if keys else ", because it has no keys"
-            raise ExportError(f"{where} has no key {unknown_keys[0]:.60}{known}")
-        values = {}
-        for key, option in zip(keys, options, strict=True):
-            if key in table:
-                try:
-                    values[str(option.name)] = _value_of(option, table[key], folder)
-                except (ValueError, OverflowError, click.BadParameter) as error:
-                    raise ExportError(f"{title}.{key}: {error}".removeprefix(".")) from error
-            elif option.required:
-                raise ExportError(f"{where} needs {key}")
-        return self.build(values)
+        if unknown_keys := sorted(table.keys() - set(self.names())):
+            raise ExportError(
+                f"[{title}] has no key {unknown_keys[0]}; its keys are {', '.join(self.names())}"
+            )
+
+        import msgspec  # msgspec belongs to an extra, and only recipes need it.
+
+        def path(kind: type, value: object) -> Path:
+            if kind is not Path or not isinstance(value, str):
+                raise ValueError(f"Expected `str`, got `{type(value).__name__}`")
+            return Path(value) if folder is None or value == "-" else folder / value
+
+        try:
+            settings = msgspec.convert(self._grouped(table), self._settings, dec_hook=path)
+        except msgspec.ValidationError as error:
+            key = _key(refused_key(str(error)))
+            where = f"{title}.{key}:" if key in self.names() else f"[{title}]"
+            raise ExportError(f"{where} {refusal(str(error), self._choices(key))}") from error
+        self._check(settings, title)
+        return settings
+
+    def _choices(self, key: str) -> Sequence[str]:
+        """Return the values from which an option is chosen; empty if there is no such list."""
+        for name, part in self._parts.items():
+            if isinstance(part, Options) and key in part.names():
+                return part._choices(key)
+            if _key(name) == key and isinstance(part, click.Parameter):
+                return part.type.choices if isinstance(part.type, click.Choice) else ()
+        return ()
+
+    def _check(self, settings: T, title: str) -> None:
+        """Check that numbers are within the ranges of their options."""
+        for name, part in self._parts.items():
+            value = getattr(settings, name)
+            if isinstance(part, Options):
+                part._check(value, title)
+                continue
+            items = value if isinstance(value, tuple) else (value,)
+            try:
+                for item in (item for item in items if item is not None):
+                    part.type.convert(item, None, None)
+            except click.BadParameter as error:
+                raise ExportError(f"{title}.{_key(name)}: {error}") from error
+
+    def _grouped(self, table: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a table's values by field, with those of groups by group."""
+        return {
+            name: part._grouped(table) if isinstance(part, Options) else table[_key(name)]
+            for name, part in self._parts.items()
+            if isinstance(part, Options) or _key(name) in table
+        }
 
 
-class _Table(click.ParamType):
-    """The type of a recipe's key that is a table.
-
-    Args:
-        title: The table's title.
-        options: The table's keys.
-    """
-
-    name = "table"
-
-    def __init__(self, title: str, options: Options[Any]) -> None:
-        self.title, self.options = title, options
-
-
-def _key(option: click.Parameter) -> str:
-    """Return an option's key in a recipe: the title of its table, or the name of its field.
-
-    A field's name has an underscore at its end if it would be a keyword of Python.
-    """
-    kind = option.type
-    return kind.title if isinstance(kind, _Table) else str(option.name).removesuffix("_")
-
-
-def _value_of(option: click.Parameter, value: object, folder: Path) -> object:
-    """Return the value of a recipe's key, as its option on a command line would set it.
-
-    Raises:
-        ExportError: A table has a wrong key or value.
-        ValueError: The value has another type, or is not among an option's names.
-        OverflowError: The number is too large.
-        click.BadParameter: A number is not in the option's range, or a path cannot be read.
-    """
-    if option.nargs == 1 and not option.multiple:
-        return _converted(option.type, value, folder)
-    items = _checked(list, value)
-    if len(items) != option.nargs and not option.multiple:
-        raise ValueError(f"expected a list of {option.nargs} values, not {len(items)}")
-    return tuple(_converted(option.type, item, folder) for item in items)
-
-
-def _converted(kind: click.ParamType, value: object, folder: Path) -> object:
-    checked = _checked(_TYPES.get(kind.name.partition(" ")[0], str), value)
-    if isinstance(kind, _Table):
-        return kind.options.read(checked, kind.title, folder)
-    if type(kind) is click.Choice and checked not in kind.choices:
-        raise ValueError(f"expected one of {', '.join(kind.choices)}, not {checked!r:.60}")
-    if isinstance(kind, click.Path) and not (kind.allow_dash and checked == "-"):
-        checked = folder / checked
-    return kind.convert(checked, None, None)
-
-
-def _checked(kind: Callable[[Any], Any], value: object) -> Any:  # noqa: ANN401
-    """Return a value of TOML if it has the type; a whole number is also a number."""
-    if type(value) not in ((int, float) if kind is float else (kind,)):
-        found = _FOUND.get(type(value), type(value).__name__)
-        raise ValueError(f"expected {_EXPECTED[kind]}, not {found}")
-    return kind(value)
+def _key(name: str) -> str:
+    """Return a field's name without the underscore that avoids a Python keyword."""
+    return name.removesuffix("_")
 
 
 def _parameter(
-    name: str,
+    field: dataclasses.Field[Any],
     kind: Any,  # noqa: ANN401
     notes: list[Any],
     help_text: str,
@@ -275,25 +258,27 @@ def _parameter(
     declared = next((note for note in notes if isinstance(note, click.ParamType)), kind)
     if get_origin(declared) is Literal:
         declared = click.Choice(get_args(declared))
+    needed = default is field.default_factory is MISSING
     for note in notes:
         if isinstance(note, PositionalArgument):
-            return click.Argument([name], type=declared, metavar=note.metavar)
+            return click.Argument([field.name], type=declared, metavar=note.metavar)
     words = [note for note in notes if isinstance(note, str)]
-    flags = [word for word in words if word.startswith("-")]
-    needed = default is MISSING
-    if splits and isinstance(default, tuple):
+    names = [word for word in words if word.startswith("-")]
+    if several or needed:
+        default = None
+    elif splits and isinstance(default, tuple):
         default = ",".join(default)
     return click.Option(
-        [name, *(flags or [f"--{name.removesuffix('_').replace('_', '-')}"])],
+        names or [f"--{_key(field.name).replace('_', '-')}"],
         type=None if kind is bool else declared,
         is_flag=True if kind is bool else None,
         multiple=several,
         nargs=values,
-        metavar=next((word for word in words if word not in flags), None),
+        metavar=next((word for word in words if word not in names), None),
         required=needed,
-        show_default=default is not False and default not in (MISSING, None, "", ()),
+        default=default,
+        show_default=default is not False and default not in (None, ""),
         help=help_text,
-        **({} if several or needed else {"default": default}),
     )
 
 

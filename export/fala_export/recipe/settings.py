@@ -126,9 +126,7 @@ class Passphrase:
         passphrase_file: File whose first line encrypts and decrypts the keys; '-' prompts for it.
     """
 
-    passphrase_file: Annotated[
-        Path | None, click.Path(path_type=Path, dir_okay=False, allow_dash=True)
-    ] = None
+    passphrase_file: File | None = None
 
     def read(self, *, new: bool = False) -> bytes | None:
         """Return the passphrase, or None if none is set."""

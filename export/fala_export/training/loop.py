@@ -1,48 +1,63 @@
 """Run the training loop: from a module, batches and settings to the best epoch's weights.
 
-AdamW, a learning rate that rises and falls linearly, clipped gradients, half precision on GPUs, and
-several processes. Batches depend only on the epoch's number, and a checkpoint has all else that the
-rest of a training depends on, so a training that was killed ends with the same weights.
+``transformers.Trainer`` is the loop: AdamW, linear warm-up and decay, clipped gradients, half
+precision, checkpoints and resuming, and several processes through accelerate. This module adds the
+batches, which depend only on the epoch's number, checkpoints within long epochs, and the choice of
+the best epoch by the checkpoint's own history.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import re
 import time
+import warnings
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
-from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import click
 import torch
 import torch.distributed
-from accelerate.utils import send_to_device
+from accelerate.utils import gather_object
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
-from transformers import get_linear_schedule_with_warmup
+from torch.utils.data import DataLoader, Dataset
+from transformers import (
+    PrinterCallback,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from fala.base.errors import printable
 from fala.cli import progress
-from fala_export.base.accelerator import torch_device
 from fala_export.base.errors import ExportError
 from fala_export.base.locks import locked_work
+from fala_export.base.quiet import first_line
 from fala_export.embedding.ranks import Ranks
-from fala_export.recipe.training import LoopSettings
+from fala_export.recipe.training import Best, LoopSettings
 from fala_export.training import checkpoints
 
-#: Set by ``accelerate launch --mixed_precision``; it counts on a CPU.
+#: Set by ``accelerate launch --mixed_precision``; the Trainer reads it on a CPU.
 PRECISION_VARIABLE = "ACCELERATE_MIXED_PRECISION"
 
 _CHECKPOINT_SECONDS = 120.0  # Seconds between checkpoints, in addition to those after each epoch.
-_MOST_GRADIENT = 1.0  # Length to which longer gradients are cut.
-# Names of parameters without weight decay, in addition to those of LayerNorm modules.
-_NOT_DECAYED = re.compile(r"bias|layernorm|rmsnorm|(^|\.|_)norm($|\.)")
+# Number of checkpoints: the best, the newest, and the previous one while the newest is being
+# written.
+_KEPT = 3
 _DIGITS = 6
+_TITLES = {
+    "loss": "loss",
+    "eval_loss": "validation loss",
+    "eval_accuracy": "validation accuracy",
+}
 
 
 class Batches(Protocol):
@@ -128,8 +143,7 @@ class Training:
         Call it before long preparations, so that its errors come early.
 
         Raises:
-            ExportError: The folder cannot be written, or has checkpoints although ``resume`` is
-                false, or those of another training.
+            ExportError: The folder cannot be used; see ``checkpoints.open_work``.
         """
         with locked_work(self.folder, first=Ranks().rank == 0):
             self._open()
@@ -157,257 +171,112 @@ class Training:
                 or memory runs out.
         """
         with locked_work(self.folder, first=Ranks().rank == 0):
-            run = _Run(self, module, batches, validation)
+            checkpoint = self._open()
+            start = {name: value.clone() for name, value in module.state_dict().items()}
             try:
-                run.train(self._open())
+                state = self._run(module, batches, validation, checkpoint)
             except torch.OutOfMemoryError as error:
                 raise ExportError("out of memory on the GPU; use a smaller batch") from error
             _exit_other_processes()
-        module.cpu().load_state_dict(run.weights)
+            steps = int(state.global_step)
+            best_step = _best_step(state, self.settings.best)
+            best = steps if best_step is None else best_step
+            saved = self.folder / f"{PREFIX_CHECKPOINT_DIR}-{best}"
+            if best and checkpoints.state_of(saved) is None:
+                raise ExportError(f"{saved}: is damaged; remove {self.folder}, and start again")
+            weights = load_file(saved / "model.safetensors") if best else start
+        module.cpu().load_state_dict(weights)
         module.eval()
-        return TrainingHistory(
-            run.step, run.best_step, run.figures["loss"], run.figures["accuracy"], _precision()
-        )
+        loss, accuracy = _validated(state, "loss"), _validated(state, "accuracy")
+        return TrainingHistory(steps, best, loss, accuracy, _precision())
 
-    def _open(self) -> dict[str, Any] | None:
-        """Return the checkpoint to continue from; None for a new start."""
-        checkpoint = checkpoints.read_newest(self.folder)
-        if checkpoint is None:
-            return None
-        if not self.resume:
-            raise ExportError(
-                f"{self.folder}: has the checkpoints of a training; continue it with --resume, use "
-                "another folder, or remove this one"
-            )
-        before, now = checkpoint["recipe"], self.whole_recipe()
-        changed = [
-            f"{name} was {before.get(name)!r}, but is {now.get(name)!r}"
-            for name in sorted(before.keys() | now.keys())
-            if before.get(name) != now.get(name)
-        ]
-        if changed:
-            raise ExportError(
-                f"{self.folder}: cannot be continued, because its checkpoints belong to another "
-                f"training: {'; '.join(changed)}"
-            )
-        return checkpoint
-
-    def whole_recipe(self) -> dict[str, Any]:
-        """Return what a checkpoint depends on, which includes the processes and the precision."""
+    def _open(self) -> Path | None:
         recipe = self.provenance
         if Ranks().count > 1:
             recipe["processes"] = Ranks().count
         if _precision() != "no":
             recipe["precision"] = _precision()
-        return recipe
+        return checkpoints.open_work(self.folder, recipe, self.resume)
 
-
-class _Run:
-    """A training's module, optimizer and figures, which change from step to step.
-
-    Args:
-        training: The training.
-        module: The module, which is moved to the accelerator.
-        batches: Batches to train on.
-        validation: Batches to validate with after every epoch.
-
-    Attributes:
-        step: Number of steps of AdamW so far.
-        figures: The loss and the accuracy on the validation examples, by step.
-        weights: The module's weights at the best step.
-    """
-
-    def __init__(
-        self, training: Training, module: nn.Module, batches: Batches, validation: Batches | None
-    ) -> None:
-        settings = training.settings
-        self._training, self._settings = training, settings
-        self._batches, self._validation = batches, validation
-        self.step = 0
-        self.figures: dict[str, dict[int, float]] = {"loss": {}, "accuracy": {}}
-        self.weights = _copied(module)
-        self._ranks = ranks = Ranks()
-        # A step of each process has some passes, and each pass of each process has its own batch.
-        self._rounds = math.ceil(len(batches) / ranks.count)
-        self._passes = math.ceil(settings.passes / ranks.count)
-        self._epoch_steps = math.ceil(self._rounds / self._passes)
-        on_cpu = ranks.count > 1 and not torch.cuda.is_available()
-        self._device = torch.device("cpu") if on_cpu else torch_device()
-        self._module = module.to(self._device)
-        self._model: Any = self._module
-        if ranks.count > 1:
-            ranks.wait()  # This connects the processes.
-            # Only processes with rows of an annotator compute gradients of the annotator's head.
-            self._model = DistributedDataParallel(module, find_unused_parameters=True)
-        self._steps = settings.epochs * self._epoch_steps
-        self._optimizer = torch.optim.AdamW(
-            _groups(module), settings.learning_rate, weight_decay=settings.weight_decay, fused=True
+    def _run(
+        self,
+        module: nn.Module,
+        batches: Batches,
+        validation: Batches | None,
+        checkpoint: Path | None,
+    ) -> TrainerState:
+        """Train to the end; the module keeps the weights of the last step."""
+        trainer = _Trainer(
+            model=module,
+            args=self._arguments(len(batches), validation, checkpoint),
+            train_dataset=_Epochs(batches),
+            eval_dataset=validation,
         )
-        self._schedule = get_linear_schedule_with_warmup(
-            self._optimizer, math.ceil(settings.warm_up * self._steps), self._steps
-        )
-        parts = {"module": module, "optimizer": self._optimizer, "schedule": self._schedule}
-        self._parts: dict[str, Any] = parts
-        self._autocast = torch.autocast(
-            self._device.type, torch.bfloat16, enabled=_precision() != "no"
-        )
-
-    @property
-    def best_step(self) -> int:
-        """The step of the best validation, the earliest of equals; the last without validation."""
-        figures = self.figures[self._settings.best]
-        choose = min if self._settings.best == "loss" else max
-        return choose(figures, key=figures.__getitem__, default=self.step)
-
-    def train(self, checkpoint: Mapping[str, Any] | None) -> None:
-        """Train to the end, from a checkpoint or, if it is None, from the start."""
-        torch.manual_seed(self._training.seed)
+        trainer.remove_callback(PrinterCallback)
+        trainer.add_callback(_Flow(self.settings))
         if checkpoint is not None:
-            self._continue(checkpoint)
-            del checkpoint  # It is four times as large as the module.
-        elif self._validation is not None:
-            self._validate(self._validation)
-        while self.step < self._steps and not self._is_over():
-            self._epoch()
-            if self._validation is not None:
-                self._validate(self._validation)
-            if self.best_step == self.step:
-                self.weights = _copied(self._module)
-            self._save()
+            click.echo(printable(f"continuing from {checkpoint}"), err=True)
+            # The checkpoint may be of the last step, if the training was killed after it.
+            state = checkpoints.state_of(checkpoint)
+            if state is not None and (
+                state.global_step >= state.max_steps or _is_over(state, self.settings)
+            ):
+                return state
+        with warnings.catch_warnings():
+            # This warning is about checkpoints written within a second, which are then sorted by
+            # number.
+            warnings.filterwarnings("ignore", "mtime may not be reliable")
+            try:
+                trainer.train(resume_from_checkpoint=checkpoint and str(checkpoint))
+            # If the disk is full, torch raises a RuntimeError with an unrelated message.
+            except (OSError, RuntimeError, SafetensorError) as error:
+                if not checkpoints.is_unfinished(self.folder):
+                    raise
+                reason = (isinstance(error, OSError) and error.strerror) or first_line(error)
+                raise ExportError(
+                    f"{self.folder}: a checkpoint cannot be written; check whether the disk is "
+                    f"full ({reason})"
+                ) from error
+        return trainer.state
 
-    def _is_over(self) -> bool:
-        """Return whether the last epochs were not better."""
-        later = [step for step in self.figures["loss"] if step > self.best_step]
-        return self._validation is not None and len(later) >= self._settings.patience
-
-    def _epoch(self) -> None:
-        """Train to the end of an epoch, and save checkpoints within a long one."""
-        self._module.train()
-        start, saved, loss = self.step, time.monotonic(), torch.zeros((), device=self._device)
-        epoch, done = divmod(start, self._epoch_steps)
-        title = f"epoch {epoch + 1} of {self._settings.epochs}"
-        with progress(title, self._epoch_steps) as bar:
-            bar.update(done)
-            for left in reversed(range(self._epoch_steps - done)):
-                loss += self._take_step()
-                bar.update(1)
-                # At the end of an epoch, the checkpoint waits for the validation, which it stores.
-                # Several processes each have their own clock.
-                due = time.monotonic() - saved >= _CHECKPOINT_SECONDS
-                if due and left and self._ranks.count == 1:
-                    self._save()
-                    saved = time.monotonic()
-        means = self._ranks.of_all(float(loss) / (self.step - start))
-        self._tell("loss", sum(means) / len(means))
-
-    def _take_step(self) -> torch.Tensor:
-        """Take a step of AdamW, and return its loss."""
-        epoch, number = divmod(self.step, self._epoch_steps)
-        passes = range(self._rounds)[number * self._passes :][: self._passes]
-        total = torch.zeros((), device=self._device)
-        for each in passes:
-            # If the last batches are fewer than the processes, the others take the first.
-            position = (each * self._ranks.count + self._ranks.rank) % len(self._batches)
-            more = each != passes[-1]  # Gradients of all processes are added with the last pass.
-            alone = more and isinstance(self._model, DistributedDataParallel)
-            with self._model.no_sync() if alone else nullcontext():
-                batch = self._batches.batch(epoch, position)
-                loss = self._output(self._model, batch)["loss"] / len(passes)
-                loss.backward()
-            total += loss.detach()
-        nn.utils.clip_grad_norm_(self._module.parameters(), _MOST_GRADIENT)
-        self._optimizer.step()
-        self._schedule.step()
-        self._optimizer.zero_grad()
-        self.step += 1
-        return total
-
-    def _output(self, module: nn.Module, batch: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-        """Return what the module returns for a batch."""
-        with self._autocast:
-            output = module(**send_to_device(batch, self._device))
-        return {name: value.float() for name, value in output.items()}
-
-    def _validate(self, batches: Batches) -> None:
-        """Add the figures of the validation examples, which all processes share."""
-        self._module.eval()
-        outputs = []
-        with torch.no_grad():
-            for position in range(len(batches))[self._ranks.rank :: self._ranks.count]:
-                output = self._output(self._module, batches.batch(0, position))
-                outputs.append({name: float(value) for name, value in output.items()})
-        parts = list(chain(*self._ranks.of_all(outputs)))
-        weight = sum(part["weight"] for part in parts)
-        for name, figures in self.figures.items():
-            if name in parts[0]:
-                figures[self.step] = sum(part[name] * part["weight"] for part in parts) / weight
-                self._tell(f"validation {name}", figures[self.step])
-
-    def _tell(self, title: str, figure: float) -> None:
-        """Print a figure.
-
-        Raises:
-            ExportError: The figure is not finite.
-        """
-        if not math.isfinite(figure):
-            raise ExportError(
-                "the training diverges, because its loss is not finite; use a lower learning rate"
-            )
-        if self._ranks.rank == 0:
-            epochs = f"epoch {self.step // self._epoch_steps} of {self._settings.epochs}"
-            click.echo(f"{epochs}: {title} {figure:.4f}", err=True)
-
-    def _save(self) -> None:
-        """Write a checkpoint with everything that the rest of the training depends on."""
-        random = {"cpu": torch.get_rng_state()}
-        if self._device.type == "cuda":
-            random["cuda"] = torch.cuda.get_rng_state(self._device)
-        content = {
-            "recipe": self._training.whole_recipe(),
-            "step": self.step,
-            "figures": self.figures,
-            "weights": self.weights,
-            "random": self._ranks.of_all(random),
-            **{name: part.state_dict() for name, part in self._parts.items()},
-        }
-        if self._ranks.rank == 0:
-            checkpoints.write(self._training.folder, self.step, content)
-
-    def _continue(self, content: Mapping[str, Any]) -> None:
-        """Continue from the content of a checkpoint."""
-        self.step, self.figures = content["step"], content["figures"]
-        self.weights = content["weights"]
-        file = checkpoints.file_of(self._training.folder, self.step)
-        click.echo(printable(f"continuing from {file}"), err=True)
-        for name, part in self._parts.items():
-            part.load_state_dict(content[name])
-        random = content["random"][self._ranks.rank]
-        torch.set_rng_state(random["cpu"])
-        if self._device.type == "cuda":
-            torch.cuda.set_rng_state(random["cuda"], self._device)
+    def _arguments(
+        self, batches: int, validation: Batches | None, checkpoint: Path | None
+    ) -> TrainingArguments:
+        settings, on_gpu = self.settings, torch.cuda.is_available()
+        passes = math.ceil(settings.passes / Ranks().count)
+        steps = settings.epochs * math.ceil(batches / Ranks().count / passes)
+        return _Arguments(
+            output_dir=str(self.folder),
+            num_train_epochs=settings.epochs,
+            per_device_train_batch_size=1,  # One of our batches is one item.
+            gradient_accumulation_steps=passes,
+            learning_rate=settings.learning_rate,
+            warmup_steps=math.ceil(settings.warm_up * steps),
+            weight_decay=settings.weight_decay,
+            eval_strategy="no" if validation is None else "epoch",
+            eval_on_start=validation is not None and checkpoint is None,
+            metric_for_best_model=None if validation is None else settings.best,
+            save_strategy="epoch",
+            save_total_limit=_KEPT,
+            logging_strategy="epoch",
+            logging_nan_inf_filter=False,
+            bf16=on_gpu and _precision() == "bf16",
+            fp16=on_gpu and _precision() == "fp16",
+            seed=self.seed,
+            # Otherwise processes on a machine without GPUs would each train alone.
+            use_cpu=Ranks().count > 1 and not on_gpu,
+            # Only processes with rows of an annotator compute gradients of the annotator's head.
+            ddp_find_unused_parameters=Ranks().count > 1,
+            report_to="none",
+            disable_tqdm=True,
+            remove_unused_columns=False,
+        )
 
 
-def _groups(module: nn.Module) -> list[dict[str, Any]]:
-    """Return the trained parameters with and without weight decay, as AdamW takes them."""
-    norms = [part for part in module.modules() if isinstance(part, nn.LayerNorm)]
-    exempt = {weight for norm in norms for weight in norm.parameters()}
-    trained = {name: weight for name, weight in module.named_parameters() if weight.requires_grad}
-    exempt |= {trained[name] for name in trained if _NOT_DECAYED.search(name.lower())}
-    return [
-        {"params": [each for each in trained.values() if each not in exempt]},
-        {"params": [each for each in trained.values() if each in exempt], "weight_decay": 0.0},
-    ]
-
-
-def _copied(module: nn.Module) -> dict[str, torch.Tensor]:
-    """Return a copy of the weights on the CPU."""
-    return {name: value.to("cpu", copy=True) for name, value in module.state_dict().items()}
-
-
-def _precision() -> Literal["no", "bf16"]:
+def _precision() -> Literal["no", "bf16", "fp16"]:
     """Return the precision of products; ``"no"`` is float32 throughout.
 
-    A GPU computes with bfloat16, which those without it emulate. A CPU does so only if
+    A GPU computes in half precision, with bfloat16 if it can. A CPU does so only if
     ``PRECISION_VARIABLE`` is set, because only CPUs with instructions for bfloat16 (AMX,
     AVX512-BF16) become faster.
 
@@ -415,7 +284,7 @@ def _precision() -> Literal["no", "bf16"]:
         ExportError: The variable has a value that a CPU does not support.
     """
     if torch.cuda.is_available():
-        return "bf16"
+        return "bf16" if torch.cuda.is_bf16_supported() else "fp16"
     precision = os.environ.get(PRECISION_VARIABLE, "no")
     if precision == "bf16":
         return "bf16"
@@ -436,3 +305,152 @@ def _exit_other_processes() -> None:
     if Ranks().rank:
         raise click.exceptions.Exit(0)
     os.environ["WORLD_SIZE"] = "1"  # The first process continues alone.
+
+
+def _validated(state: TrainerState, metric: Best) -> dict[int, float]:
+    """Return a figure of the validation examples by step; empty if there are none."""
+    name = f"eval_{metric}"
+    return {entry["step"]: entry[name] for entry in state.log_history if name in entry}
+
+
+def _best_step(state: TrainerState, metric: Best) -> int | None:
+    """Return the step of the best validation, the earliest of equals; None without validation."""
+    figures = _validated(state, metric)
+    if not figures:
+        return None
+    return (min if metric == "loss" else max)(figures, key=figures.__getitem__)
+
+
+def _is_over(state: TrainerState, settings: LoopSettings) -> bool:
+    steps = list(_validated(state, settings.best))
+    best = _best_step(state, settings.best)
+    return best is not None and len(steps) - 1 - steps.index(best) >= settings.patience
+
+
+class _Epochs(Dataset[Mapping[str, Any]]):
+    """A data set of one epoch at a time, whose items are batches; accelerate sets the epoch."""
+
+    def __init__(self, batches: Batches) -> None:
+        self._batches = batches
+        self._epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self._epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __getitem__(self, position: int) -> Mapping[str, Any]:
+        return self._batches.batch(self._epoch, position)
+
+
+class _Trainer(Trainer):  # type: ignore[misc]  # mypy does not look into transformers
+    state: TrainerState
+    control: TrainerControl
+    model: nn.Module
+
+    def get_train_dataloader(self) -> DataLoader[Mapping[str, Any]]:
+        loader = DataLoader(
+            self.train_dataset,
+            batch_size=1,
+            collate_fn=itemgetter(0),
+            # Otherwise the sampler draws from the global generator once per epoch.
+            generator=torch.Generator(),
+        )
+        return self.accelerator.prepare(loader)  # Each process gets its share.
+
+    def evaluate(self, **_: object) -> dict[str, float]:
+        shares: list[dict[str, float]] = []
+        self.model.eval()
+        first, step = self.accelerator.process_index, self.accelerator.num_processes
+        with torch.no_grad(), self.compute_loss_context_manager():
+            for position in range(first, len(self.eval_dataset), step):
+                output = self.model(**self._prepare_inputs(self.eval_dataset.batch(0, position)))
+                names = output.keys() & {"weight", "loss", "accuracy"}
+                shares.append({name: float(output[name]) for name in names})
+        parts = gather_object(shares)  # The shares come from all processes.
+        weight = sum(part["weight"] for part in parts)
+        totals: dict[str, float] = {}
+        for part in parts:
+            for name in part.keys() - {"weight"}:
+                totals[name] = totals.get(name, 0.0) + part[name] * part["weight"]
+        self.model.train()
+        metrics = {f"eval_{name}": total / weight for name, total in totals.items()}
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(
+            self.args, self.state, self.control, metrics
+        )
+        return metrics
+
+
+class _Arguments(TrainingArguments):  # type: ignore[misc]  # mypy does not look into transformers
+    @property
+    def n_gpu(self) -> int:
+        # Several GPUs would each get a slice of every tensor, but batches here are not row by row.
+        return min(super().n_gpu, 1)
+
+
+class _Flow(TrainerCallback):  # type: ignore[misc]  # mypy does not look into transformers
+    """A callback that saves checkpoints within long epochs, stops early, and shows progress."""
+
+    def __init__(self, settings: LoopSettings) -> None:
+        self._settings = settings
+        self._last_save = time.monotonic()
+        self._steps = 0
+
+    def on_epoch_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
+    ) -> None:
+        self._steps = state.max_steps // state.num_train_epochs
+        number, done = divmod(state.global_step, self._steps)
+        self._progress = progress(f"epoch {number + 1} of {state.num_train_epochs}", self._steps)
+        self._bar = self._progress.__enter__()
+        self._bar.update(done)
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
+    ) -> None:
+        self._bar.update(1)
+        # At the end of an epoch, the checkpoint waits for the validation, which it stores.
+        due = time.monotonic() - self._last_save >= _CHECKPOINT_SECONDS
+        due = due and Ranks().count == 1  # Several processes each have their own clock.
+        if due and state.global_step % self._steps:
+            control.should_save = True
+
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
+    ) -> None:
+        self._progress.__exit__(None, None, None)
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: Mapping[str, float],
+        **_: object,
+    ) -> None:
+        for name, title in _TITLES.items():
+            if name not in logs:
+                continue
+            if not math.isfinite(logs[name]):
+                raise ExportError(
+                    "the training diverges, because its loss is not finite; use a lower "
+                    "learning rate"
+                )
+            if Ranks().rank == 0:
+                epochs = f"epoch {state.epoch or 0:.0f} of {state.num_train_epochs}"
+                click.echo(f"{epochs}: {title} {logs[name]:.4f}", err=True)
+
+    def on_evaluate(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
+    ) -> None:
+        if _is_over(state, self._settings):
+            control.should_training_stop = True
+
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
+    ) -> None:
+        self._last_save = time.monotonic()
+        if Ranks().rank == 0:
+            checkpoints.seal(Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}")
