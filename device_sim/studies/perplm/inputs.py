@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -34,37 +33,20 @@ FEWEST_ROWS = 5
 _FEWEST_WRITERS = 2
 
 
-@dataclass(frozen=True)
-class WriterNames:
-    """The writers of a training, numbered from 1 on; see ``UNKNOWN`` and ``PLAIN``.
+def writers_of(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Return the writers of training rows, by falling number of rows; they are numbered from 1 on.
 
-    Attributes:
-        names: Names of the writers, by falling number of rows.
+    Raises:
+        DataError: Fewer than two writers have enough rows.
     """
-
-    names: tuple[str, ...]
-
-    @classmethod
-    def of(cls, rows: Sequence[Row]) -> WriterNames:
-        """Find the writers of training rows.
-
-        Raises:
-            DataError: Fewer than two writers have enough rows.
-        """
-        counts = Counter(row.user for row in rows if row.user is not None)
-        names = tuple(user for user, count in counts.most_common() if count >= FEWEST_ROWS)
-        if len(names) < _FEWEST_WRITERS:
-            raise DataError(
-                f"the training rows have {counted(len(names), 'user')} of {FEWEST_ROWS} rows or "
-                f"more, and writers' prompts need {_FEWEST_WRITERS}; give public rows that name "
-                "their user"
-            )
-        return cls(names)
-
-    def numbers(self, users: Sequence[str | None]) -> list[int]:
-        """Return the numbers of users."""
-        number_of = {name: number for number, name in enumerate(self.names, start=1)}
-        return [UNKNOWN if user is None else number_of.get(user, UNKNOWN) for user in users]
+    counts = Counter(row.user for row in rows if row.user is not None)
+    names = tuple(user for user, count in counts.most_common() if count >= FEWEST_ROWS)
+    if len(names) < _FEWEST_WRITERS:
+        raise DataError(
+            f"the training rows have {counted(len(names), 'user')} of {FEWEST_ROWS} rows or more, "
+            f"and writers' prompts need {_FEWEST_WRITERS}; give public rows that name their user"
+        )
+    return names
 
 
 class Contexts:
@@ -155,7 +137,7 @@ class WriterInputs:
     Args:
         learner: The backbone.
         rows: n rows of classification.
-        writers: The writers with a prompt.
+        writers: The writers with a prompt; see ``writers_of``.
         contexts: Hard prompts; None for other kinds.
     """
 
@@ -163,14 +145,17 @@ class WriterInputs:
         self,
         learner: TransformerLearner,
         rows: Sequence[Row],
-        writers: WriterNames,
+        writers: Sequence[str],
         contexts: Contexts | None = None,
     ) -> None:
         self._text = [str(row.example) for row in rows]
         self._texts = TextTokens(learner, list(dict.fromkeys(self._text)))
         self._index = [self._texts.position[text] for text in self._text]
-        self._names, self._contexts, self._pad_id = writers.names, contexts, learner.pad_id
-        self.numbers = writers.numbers([row.user for row in rows])
+        self._names, self._contexts, self._pad_id = writers, contexts, learner.pad_id
+        number_of = {name: number for number, name in enumerate(writers, start=1)}
+        self.numbers = [
+            UNKNOWN if row.user is None else number_of.get(row.user, UNKNOWN) for row in rows
+        ]
 
     def __len__(self) -> int:
         """Return the number of rows."""

@@ -35,7 +35,7 @@ from fala_sim.records.store import RecordKey
 from studies.perplm.inputs import UNKNOWN
 from studies.perplm.model import predict
 from studies.perplm.prompts import NONE, PromptSettings
-from studies.perplm.rows import WriterGroup, Written
+from studies.perplm.rows import EVALUATION, TRAINING, WriterGroup
 from studies.perplm.training import PromptedModel, train_prompts
 
 #: Methods trained for each writer alone, starting from the vendor's model without prompts, with the
@@ -52,25 +52,19 @@ class Writers:
 
     Attributes:
         data: Name of the data set.
-        seed: Seed of its division and of the trainings.
-        folder: Folder of the trainings, in the run's work folder.
-        written: Rows of the data set.
+        folder: Folder of the rows and the trainings, in the run's work folder.
+        groups: Groups of the evaluated writers.
         transformer: The Hugging Face folder of the backbone.
-        new: Name of the backbone.
-        tokens: Maximum number of tokens of a text.
-        about: Fields of every record about the rows.
-        digests: Digests of the ``"data"``, the ``"new"`` backbone and the selected ``"rows"``.
+        mlm_epochs: Maximum number of passes of the stage of masked words.
+        about: Fields of every record about the rows and the backbone.
     """
 
     data: str
-    seed: int
     folder: Path
-    written: Written
+    groups: Mapping[str, WriterGroup]
     transformer: Path
-    new: str
-    tokens: int
+    mlm_epochs: int
     about: Mapping[str, Any]
-    digests: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -96,58 +90,62 @@ def training_key(key: RecordKey) -> RecordKey:
 
 
 def train_writers(
-    task: Writers,
-    key: RecordKey,
-    settings: PromptSettings,
-    done: frozenset[RecordKey] = frozenset(),
+    task: Writers, key: RecordKey, done: frozenset[RecordKey] = frozenset()
 ) -> Records:
     """Train writers' prompts, or a baseline, and yield every writer's figures.
 
     Args:
         task: The data set's rows.
         key: Key of the writers' records, without the writer.
-        settings: The kind of prompts.
         done: Keys that are recorded already.
     """
     folder, start = task.folder / folder_name(key), time.perf_counter()
-    model = _trained(task, key, settings)
+    model = _trained(task, key)
     with exporter.labelled(_label(task, key), only=("predicting",)):
-        predictions = predict_rows(model, rows_of(task.written.evaluation))
-    for user, group in task.written.writers.items():
+        predictions = predict_rows(model, rows_of(task.folder / EVALUATION))
+    for user, group in task.groups.items():
         user_key = replace(key, user=user)
         if user_key not in done:
-            content = _about(task, group, predictions[user])
-            content |= scored(model.module.head, predictions[user])
-            yield Made(user_key, content | {"length": settings.tokens})
+            own = predictions[user]
+            content = {
+                **task.about,
+                "group": group,
+                **{split: len(own[split].labels) if split in own else 0
+                   for split in ("train", "test")},
+                **scored(model.module.head, own),
+                "length": model.settings.tokens,
+            }  # fmt: skip
+            yield Made(user_key, content)
     spent = [folder]
     if (key.method, key.variant) == (NONE, ""):  # peers start from this training
         _save_base(task, folder, model)
         spent = [folder / stage for stage in ("mlm", "task")]
-    seconds = time.perf_counter() - start
-    content = {**_task_fields(task), **model.about, "seconds": seconds}
+    content = {**task.about, **model.about, "seconds": time.perf_counter() - start}
     yield Made(training_key(key), content, spent=tuple(spent))
 
 
 def compare_peers(
-    task: Writers, key: RecordKey, base: RecordKey, done: frozenset[RecordKey] = frozenset()
+    task: Writers, key: RecordKey, done: frozenset[RecordKey] = frozenset()
 ) -> Records:
     """Train one of ``PEERS`` for every writer, starting from the training without prompts.
+
+    That training is repeated if its folder is missing.
 
     Args:
         task: The data set's rows.
         key: Key of the writers' records, without the writer.
-        base: Key of the training without prompts; it is repeated if its folder is missing.
         done: Keys that are recorded already.
     """
+    base = replace(key, method=NONE)
     folder, start = task.folder / folder_name(base), time.perf_counter()
     bundle, transformer = folder / "base.fala", folder / "model"
     if not bundle.is_file():
-        _save_base(task, folder, _trained(task, base, PromptSettings(NONE)))
+        _save_base(task, folder, _trained(task, base))
     head = training_head(Bundle.open(bundle))
-    release = MeasuredRelease(task.new, bundle, head, {}, {})
-    rows = rows_of(task.written.evaluation)
+    release = MeasuredRelease(task.about["new"], bundle, head, {}, {})
+    rows = rows_of(task.folder / EVALUATION)
     stored = 0
-    for name, group in task.written.writers.items():
+    for name, group in task.groups.items():
         user_key = replace(key, user=name)
         if group == "elsewhere" or user_key in done:
             continue
@@ -162,13 +160,13 @@ def compare_peers(
         situation = Situation(
             user=user, old=release, installed=release, new=release, shipped=release,
             personal=head.vendor_model(), transformer=transformer, encode=KnownEncoder(release),
-            seed=task.seed,
+            seed=key.seed,
         )  # fmt: skip
         scores = find_method(key.method).fit(situation, PEERS[key.method])
         logits, truth = scores(user.test), positions(user.test_labels, head.labels)
         stored = situation.meter.stored_bytes
         content = {
-            **_task_fields(task),
+            **task.about,
             "group": group,
             "train": len(user.train),
             "test": len(user.test),
@@ -180,7 +178,7 @@ def compare_peers(
         }
         yield Made(user_key, content)
     content = {
-        **_task_fields(task),
+        **task.about,
         "parameters": {"trained": stored // 4},
         "seconds": time.perf_counter() - start,
     }
@@ -270,18 +268,18 @@ def personal_head(
     return chosen.weights[0], chosen.bias, float(np.max(verdict.mixing))
 
 
-def _trained(task: Writers, key: RecordKey, settings: PromptSettings) -> PromptedModel:
+def _trained(task: Writers, key: RecordKey) -> PromptedModel:
     """Return a training's model; a training that was killed continues from its last checkpoint."""
     folder = local_path(task.transformer)
     encoder = fala_export.load(str(folder), "own")
     if not encoder.trainable:
         raise DataError(f"{folder}: has no weights to train")
-    label = _label(task, key)
-    with exporter.labelled(label, only=("loss", "accuracy", "continuing")):
+    with exporter.labelled(_label(task, key), only=("loss", "accuracy", "continuing")):
         return train_prompts(
             encoder,
-            fala_export.gather_public(rows_of(task.written.training)),
-            settings, key.seed, task.folder / folder_name(key), task.tokens,
+            fala_export.gather_public(rows_of(task.folder / TRAINING)),
+            PromptSettings.of(key, task.mlm_epochs),
+            key.seed, task.folder / folder_name(key), task.about["tokens"],
         )  # fmt: skip
 
 
@@ -289,7 +287,7 @@ def _save_base(task: Writers, folder: Path, model: PromptedModel) -> None:
     """Save the model without prompts, from which peers start, as a folder and as a release."""
     transformer, backbone = folder / "model", folder / "backbone.fala"
     fala_export.save_model(model.learner.encoder, transformer)
-    options = fala_export.ExportOptions(task.new, "none", max_length=task.tokens)
+    options = fala_export.ExportOptions(task.about["new"], "none", max_length=task.about["tokens"])
     with exporter.labelled("", only=()):
         fala_export.export_encoder(model.learner.encoder, backbone, options)
     write_release(folder / "base.fala", Bundle.open(backbone), model.module.head, {})
@@ -298,15 +296,3 @@ def _save_base(task: Writers, folder: Path, model: PromptedModel) -> None:
 
 def _label(task: Writers, key: RecordKey) -> str:
     return f"{task.data} {folder_name(key)}: "
-
-
-def _task_fields(task: Writers) -> dict[str, Any]:
-    return {
-        "task": "classification", "old": "", "new": task.new, **task.about,
-        "digests": dict(task.digests),
-    }  # fmt: skip
-
-
-def _about(task: Writers, group: WriterGroup, rows: Mapping[str, Predictions]) -> dict[str, Any]:
-    counts = {split: len(rows[split].labels) if split in rows else 0 for split in ("train", "test")}
-    return {**_task_fields(task), "group": group, **counts}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -58,11 +57,10 @@ class SoftPrompts(nn.Module):
         deviation = _DEVIATION if inner is None else 1.0
         start = torch.randn(length, inner or width, generator=generator) * deviation
         self.table = nn.Parameter((start / self.pace).repeat(writers + 1, 1, 1))
-        self.inner: _Paced | None = None
-        self.outer: _Paced | None = None
+        self.mlp = nn.Sequential()
         if inner is not None:
-            self.inner = _Paced(inner, _HIDDEN, pace, generator)
-            self.outer = _Paced(_HIDDEN, width, pace, generator)
+            first = _Paced(inner, _HIDDEN, pace, generator)
+            self.mlp.extend([first, nn.Tanh(), _Paced(_HIDDEN, width, pace, generator)])
 
     def forward(self, writers: Tensor) -> Tensor:
         """Return the prompts of writers by number, shape (n,); for PLAIN the unknown writer's.
@@ -70,11 +68,8 @@ class SoftPrompts(nn.Module):
         Returns:
             Prompts, shape (n, length, width).
         """
-        vectors = self.pace * self.table[writers.clamp(min=0)]
-        if self.inner is None or self.outer is None:
-            return vectors
-        result: Tensor = self.outer(torch.tanh(self.inner(vectors)))
-        return result
+        prompts: Tensor = self.mlp(self.pace * self.table[writers.clamp(min=0)])
+        return prompts
 
 
 class _Paced(nn.Module):
@@ -97,28 +92,8 @@ FAMILY = ("bert", "electra", *_AFTER_PADDING)
 """Model types whose layers accept additional keys and values."""
 
 
-@dataclass(frozen=True)
-class PrefixShape:
-    """The shape of all layers' keys and values.
-
-    Attributes:
-        layers: Number of layers of the backbone.
-        heads: Number of heads of a layer.
-        head_dimension: Numbers of a head.
-    """
-
-    layers: int
-    heads: int
-    head_dimension: int
-
-    @property
-    def numbers(self) -> int:
-        """Numbers of the keys and values of one position, over all layers."""
-        return 2 * self.layers * self.heads * self.head_dimension
-
-
-def prefix_shape(encoder: Encoder) -> PrefixShape:
-    """Return the shape of a backbone's keys and values.
+def prefix_shape(encoder: Encoder) -> tuple[int, int, int]:
+    """Return a backbone's numbers of layers, of heads, and of a head's dimensions.
 
     Raises:
         ExportError: A backbone of this kind takes no prompts.
@@ -135,7 +110,7 @@ def prefix_shape(encoder: Encoder) -> PrefixShape:
             f"the model's positions are {kind}, and writers' prompts need absolute ones"
         )
     heads = int(config.num_attention_heads)
-    return PrefixShape(int(config.num_hidden_layers), heads, int(config.hidden_size) // heads)
+    return int(config.num_hidden_layers), heads, int(config.hidden_size) // heads
 
 
 class PromptedEncoder(nn.Module):
@@ -227,9 +202,9 @@ class PromptedEncoder(nn.Module):
         """
         if self.prompts is None:
             raise ExportError("prompts of this kind have no keys and values")
-        shape = self.shape
+        layers, heads, dimension = self.shape
         numbers: Tensor = self.prompts(writers)
-        split = numbers.view(len(writers), -1, shape.layers, 2, shape.heads, shape.head_dimension)
+        split = numbers.view(len(writers), -1, layers, 2, heads, dimension)
         return split.permute(2, 3, 0, 4, 1, 5)
 
     def positions(self, mask: Tensor, after: Tensor | int = 0) -> Tensor:

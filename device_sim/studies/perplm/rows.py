@@ -27,6 +27,9 @@ WriterGroup: TypeAlias = Literal["known", "new", "elsewhere"]
 #: For a data set, another one with similar labels whose writers are also evaluated.
 ELSEWHERE = {"md-agreement": "hs-brexit"}
 
+#: The files of the public rows, for training, and of the evaluated writers' train and test rows.
+TRAINING, EVALUATION = "training.jsonl", "asked.jsonl"
+
 #: Number of known writers per new writer, if a data set has enough people.
 _KNOWN_PER_NEW = 2
 
@@ -67,21 +70,6 @@ EXTENTS = {
 }
 
 
-@dataclass(frozen=True)
-class Written:
-    """The rows of a data set, in files.
-
-    Attributes:
-        training: File of the public rows, for training.
-        evaluation: File of the train and test rows of the evaluated writers.
-        writers: Groups of the evaluated writers.
-    """
-
-    training: Path
-    evaluation: Path
-    writers: Mapping[str, WriterGroup]
-
-
 def is_reviews(location: Location) -> bool:
     """Return whether a data set has long reviews, which leave no tokens for hard prompts."""
     return location.format is FORMATS["scale-reviews"]
@@ -89,7 +77,7 @@ def is_reviews(location: Location) -> bool:
 
 def write_writers(
     name: str, data_dir: Path | None, folder: Path, extent: Extent, *, users: int, seed: int
-) -> Written:
+) -> dict[str, WriterGroup]:
     """Divide a data set, and write its rows to a folder if they are missing.
 
     Args:
@@ -101,12 +89,15 @@ def write_writers(
             enough.
         seed: Seed of the division.
 
+    Returns:
+        Groups of the evaluated writers.
+
     Raises:
         DataError: The data set cannot be read, has too few writers, or does not consist of single
             texts.
     """
     groups_path = folder / "writers.json"
-    training, evaluation = folder / "training.jsonl", folder / "asked.jsonl"
+    groups: dict[str, WriterGroup]
     if not groups_path.is_file():
         folder.mkdir(parents=True, exist_ok=True)
         rows, groups = _divided(name, find_location(name, data_dir), extent, users, seed)
@@ -119,10 +110,12 @@ def write_writers(
                 groups[user] = "elsewhere"
                 if folded(row.judged) not in trained_texts:
                     fields.append({**row.fields(), "user": user})
-        save(_lines({**row.fields(), "split": "public"} for row in trained), training)
-        save(_lines(fields), evaluation)
+        public = ({**row.fields(), "split": "public"} for row in trained)
+        save(_lines(public), folder / TRAINING)
+        save(_lines(fields), folder / EVALUATION)
         save([json.dumps(groups).encode()], groups_path)
-    return Written(training, evaluation, json.loads(groups_path.read_text(encoding="utf-8")))
+    groups = json.loads(groups_path.read_text(encoding="utf-8"))
+    return groups
 
 
 def _divided(

@@ -12,7 +12,7 @@ from fala_sim.records.frame import as_logits
 from fala_sim.report.groups import having, interval_only, measured, of, parts, plain_mean, seeds_of
 from fala_sim.report.statistics import describe, mean_over_users, paired_differences
 from fala_sim.report.table import NOT_RUN, Cell, Table, TableRow
-from studies.perplm.prompts import HARD, PLAIN_KINDS, SOFT
+from studies.perplm.prompts import HARD, SOFT, prompt_keys
 from studies.perplm.study import STUDY
 
 if TYPE_CHECKING:
@@ -60,18 +60,15 @@ _MEASURED = (
     "Writers' prompts",
     "prompt",
     reads=("prompt-training",),
-    caption=(f"{_MEASURED}"),
+    caption=_MEASURED,
 )
 def prompts(records: pd.DataFrame) -> Table:
     """Compare writers' prompts with no prompts, and show a personal head on each."""
     runs = of(records, "prompt")
     trainings = of(records, "prompt-training")
-    order = [
-        (method, variant)
-        for variant in VARIANTS
-        for method in (*PLAIN_KINDS, *SOFT, *HARD)
-        if _exists(method, variant)
-    ] + [(method, "") for method in _PEERS]
+    trials = {(key.method, key.variant) for part in prompt_keys(["prompt"], "", 0) for key in part}
+    order = [(method, variant) for variant in VARIANTS for method in METHODS
+             if (method, variant) in trials] + [(method, "") for method in _PEERS]  # fmt: skip
     rows: list[TableRow] = []
     for data, group, part in _groups(runs):
         without = (HARD if part["no_hard"].iloc[0] else ()) + (
@@ -103,9 +100,10 @@ def lengths_table(records: pd.DataFrame) -> Table:
     trainings = of(records, "prompt-training")
     trials = runs[(runs["variant"] == "") | (runs["kind"] == "prompt-length")]
     trials = trials[["method", "length", "variant"]].drop_duplicates()
+    prompted = (*SOFT, *HARD)
     ordered = sorted(
-        trials[trials["method"].isin((*SOFT, *HARD))].itertuples(index=False, name=None),
-        key=lambda trial: ((*SOFT, *HARD).index(trial[0]), trial[1]),
+        trials[trials["method"].isin(prompted)].itertuples(index=False, name=None),
+        key=lambda trial: (prompted.index(trial[0]), trial[1]),
     )
     rows: list[TableRow] = [
         {
@@ -120,15 +118,6 @@ def lengths_table(records: pd.DataFrame) -> Table:
         if not (method in HARD and part["no_hard"].iloc[0])
     ]
     return Table.of(rows, _described(runs), _notes(runs, trainings), measured=measured(runs))
-
-
-def _exists(method: str, variant: str) -> bool:
-    """Return whether a method has a variant."""
-    if variant == "mlm":
-        return method != "user-bias"
-    if variant == "both-ways":
-        return method in HARD
-    return variant != "no-mlp" or method in SOFT
 
 
 def _title(*parts: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from fala_export import (
     divide,
     fit_head,
 )
-from studies.perplm.inputs import Contexts, WriterBatches, WriterInputs, WriterNames
+from studies.perplm.inputs import Contexts, WriterBatches, WriterInputs, writers_of
 from studies.perplm.masked import MaskedBatches, MaskedModule
 from studies.perplm.model import PromptedClassifier, PromptedEncoder, SoftPrompts, prefix_shape
 from studies.perplm.prompts import (
@@ -55,7 +56,7 @@ class PromptedModel:
     module: PromptedClassifier
     learner: TransformerLearner
     settings: PromptSettings
-    writers: WriterNames
+    writers: Sequence[str]
     texts: Mapping[str, Sequence[str]]
     about: Mapping[str, Any]
 
@@ -73,7 +74,7 @@ class PromptedModel:
         texts = {**(new_texts or {}), **self.texts}
         new = [name for name in texts if name not in self.texts]
         contexts = contexts_of(self.learner, self.settings, texts, self.texts)
-        return WriterInputs(self.learner, rows, WriterNames((*self.writers.names, *new)), contexts)
+        return WriterInputs(self.learner, rows, [*self.writers, *new], contexts)
 
 
 def contexts_of(
@@ -135,12 +136,12 @@ def train_prompts(
     # The division is the exporter's: a tenth for validation, and a tenth for a report that is not
     # made.
     division = divide(rows, seed, validation=True, owners=("documents",))
-    writers = WriterNames.of(division.training)
+    writers = writers_of(division.training)
     recipe = {
         "data": rows.digest,
         "backbone": learner.digest,
         "max_length": learner.max_length,
-        "writers": len(writers.names),
+        "writers": len(writers),
         **{f"prompts_{name}": value for name, value in prompts.recipe().items()},
     }
     loop = fixed if prompts.fixed else tuned
@@ -149,7 +150,7 @@ def train_prompts(
     mlm = Training(mlm_loop, work / "mlm", seed, recipe, resume=True)
 
     texts = _texts(division.training, writers) if prompts.kind in HARD else {}
-    prompted = make_encoder(source, prompts, len(writers.names), seed)
+    prompted = make_encoder(source, prompts, len(writers), seed)
     source.module.requires_grad_(not prompts.fixed)
     contexts = contexts_of(learner, prompts, texts, texts) if texts else None
     training = WriterInputs(learner, division.training, writers, contexts)
@@ -169,7 +170,7 @@ def train_prompts(
         [row.label for row in division.training], label_names=rows.labels,
         embeddings=dict(zip(distinct, vectors, strict=True)), lexical=False,
     )  # fmt: skip
-    biases = len(writers.names) if prompts.kind == USER_BIAS else 0
+    biases = len(writers) if prompts.kind == USER_BIAS else 0
     module = PromptedClassifier(prompted, head, biases)
     numbers = [(p.numel(), p.requires_grad) for p in module.parameters()]
     stage = task.run(
@@ -183,7 +184,7 @@ def train_prompts(
             "all": sum(count for count, _ in numbers),
             "trained": sum(count for count, is_trained in numbers if is_trained),
         },
-        "writers": len(writers.names),
+        "writers": len(writers),
         "trained_rows": len(division.training),
         "history": history,
         "recipe": {**recipe, **asdict(loop), "seed": seed},
@@ -210,7 +211,7 @@ def make_encoder(
         soft = SoftPrompts(
             writers,
             prompts.tokens,
-            shape.numbers if prompts.kind == SOFT_ALL else width,
+            2 * math.prod(shape) if prompts.kind == SOFT_ALL else width,  # keys and values
             inner if prompts.mlp else None,
             _FIXED_PACE if prompts.fixed else _PACE,
             seed,
@@ -220,9 +221,9 @@ def make_encoder(
     )
 
 
-def _texts(rows: Sequence[Row], writers: WriterNames) -> dict[str, list[str]]:
+def _texts(rows: Sequence[Row], writers: Sequence[str]) -> dict[str, list[str]]:
     """Return the distinct texts of every writer, in the order of the data."""
-    by_writer: dict[str, dict[str, None]] = {name: {} for name in writers.names}
+    by_writer: dict[str, dict[str, None]] = {name: {} for name in writers}
     for row in rows:
         if row.user in by_writer:
             by_writer[row.user][str(row.example)] = None

@@ -1,5 +1,7 @@
 """A backbone that reads a text after a writer's prompt, and the rows that train it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -16,7 +18,7 @@ from studies.perplm.inputs import (
     Contexts,
     WriterBatches,
     WriterInputs,
-    WriterNames,
+    writers_of,
 )
 from studies.perplm.masked import MaskedBatches
 from studies.perplm.model import cache_of
@@ -138,14 +140,15 @@ def test_other_backbones_and_positions_are_refused(tmp_path):
         make_prompted(encoder, "soft-one")
 
 
-def test_writers_of_few_rows_are_unknown(tmp_path):
+def test_writers_of_few_rows_are_unknown(learner, tmp_path):
     rows = rows_of(tmp_path / "rows", [*writers_rows(texts=20)])
     few = rows_of(tmp_path / "few", [*writers_rows(texts=4, writers=4, first=90)])
-    writers = WriterNames.of([*rows, *few])
-    assert "w90" not in writers.names and len(writers.names) == 6
-    assert writers.numbers([writers.names[0], writers.names[5], "w90", None]) == [1, 6, 0, 0]
+    writers = writers_of([*rows, *few])
+    assert "w90" not in writers and len(writers) == 6
+    asked = [replace(rows[0], user=user) for user in (writers[0], writers[5], "w90", None)]
+    assert WriterInputs(learner, asked, writers).numbers == [1, 6, 0, 0]
     with pytest.raises(DataError, match="have 0 users of 5 rows or more"):
-        WriterNames.of(few)
+        writers_of(few)
 
 
 def test_hard_prompts_are_the_writer_s_own_texts_in_order(learner):
@@ -179,7 +182,7 @@ def test_the_input_is_never_truncated_for_a_prompt(learner, tmp_path):
             for text in ("short", "one two three four five six seven eight nine ten " * 4)
         ],
     )
-    inputs = WriterInputs(learner, rows, WriterNames(("ann",)), contexts)
+    inputs = WriterInputs(learner, rows, ["ann"], contexts)
     batch = inputs.take([0, 1], [1, 1])
     plain = learner.token_ids([str(row.example) for row in rows])
     assert [
@@ -192,7 +195,7 @@ def test_the_input_is_never_truncated_for_a_prompt(learner, tmp_path):
 
 def test_batches_drop_writers_reproducibly(learner, tmp_path):
     rows = rows_of(tmp_path / "rows", writers_rows(texts=100))
-    inputs = WriterInputs(learner, rows, WriterNames.of(rows))
+    inputs = WriterInputs(learner, rows, writers_of(rows))
     settings = PromptSettings("soft-all", writer_dropout=0.3, plain=0.2)
     batches = WriterBatches(inputs, 32, 0, settings, ([1] * len(rows), 2))
     numbers = [batches.batch(1, position)["writers"] for position in range(len(batches))]
@@ -211,7 +214,7 @@ def test_batches_drop_writers_reproducibly(learner, tmp_path):
 
 def test_masking_excludes_special_tokens(learner, tmp_path):
     rows = rows_of(tmp_path / "rows", writers_rows(texts=60))
-    inner = WriterBatches(WriterInputs(learner, rows, WriterNames.of(rows)), 32, 0, None)
+    inner = WriterBatches(WriterInputs(learner, rows, writers_of(rows)), 32, 0, None)
     masked = MaskedBatches(learner, inner, 0)
     hidden_count = shown = tokens = 0
     for position in range(len(masked)):

@@ -22,14 +22,19 @@ from families import write_model
 from laboratory import write_data
 from sim_tables import column
 from studies.perplm.jobs import personal_head
-from studies.perplm.plan import prompt_trials
 from studies.perplm.plan import run as run_plan
-from studies.perplm.rows import EXTENTS, Extent, write_writers
+from studies.perplm.prompts import PromptSettings, prompt_keys
+from studies.perplm.rows import EVALUATION, EXTENTS, TRAINING, Extent, write_writers
 from studies.perplm.study import STUDY, WritersPlan
 
 TABLES = STUDY.tables()
 SMALL = Extent("small", 12, 6, (4, 4), False, (48, 128), 1)
 ALL = Extent("all", None, None, (None, None), True, (48, 128), 1)
+
+
+def planned(kinds, **options):
+    compared, variants = prompt_keys(kinds, "data", 0, **options)
+    return [*compared, *variants]
 
 
 def lines_of(path):
@@ -41,14 +46,14 @@ def lines_of(path):
 
 def test_training_rows_have_no_test_documents_and_no_new_writers(tmp_path):
     data = write_data(tmp_path / "small")
-    written = write_writers(f"lewidi:{data}", None, tmp_path / "rows", SMALL, users=3, seed=0)
-    assert dict(written.writers) == {"a0": "known", "a1": "known", "a2": "known", "a3": "new"}
-    training, evaluation = lines_of(written.training), lines_of(written.evaluation)
+    groups = write_writers(f"lewidi:{data}", None, tmp_path / "rows", SMALL, users=3, seed=0)
+    assert groups == {"a0": "known", "a1": "known", "a2": "known", "a3": "new"}
+    training, evaluation = (lines_of(tmp_path / "rows" / name) for name in (TRAINING, EVALUATION))
     assert {row["user"] for row in training} == {"a0", "a1", "a2"}
     assert {row["split"] for row in training} == {"public"}
     tested = {folded(row["text"]) for row in evaluation if row["split"] == "test"}
     assert tested and not tested & {folded(row["text"]) for row in training}
-    for user in written.writers:
+    for user in groups:
         splits = [row["split"] for row in evaluation if row["user"] == user]
         assert (splits.count("train"), splits.count("test")) == (12, 6)
     # A known writer's personal head learns the rows of the training.
@@ -58,43 +63,47 @@ def test_training_rows_have_no_test_documents_and_no_new_writers(tmp_path):
 
 def test_extent_all_has_every_row_that_is_not_a_test_document(tmp_path):
     data = write_data(tmp_path / "small")
-    written = write_writers(f"lewidi:{data}", None, tmp_path / "rows", ALL, users=3, seed=0)
-    training, evaluation = lines_of(written.training), lines_of(written.evaluation)
+    write_writers(f"lewidi:{data}", None, tmp_path / "rows", ALL, users=3, seed=0)
+    training, evaluation = (lines_of(tmp_path / "rows" / name) for name in (TRAINING, EVALUATION))
     assert {row["user"] for row in training} == {"a0", "a1", "a2", "a4", "a5"}
     tested = {folded(row["text"]) for row in evaluation if row["split"] == "test"}
     assert not tested & {folded(row["text"]) for row in training}
     # Where people are few, all are known.
     few_writers = write_writers(f"lewidi:{data}", None, tmp_path / "every", ALL, users=12, seed=0)
-    assert list(few_writers.writers.values()) == ["known"] * 6
+    assert list(few_writers.values()) == ["known"] * 6
 
 
 def test_writers_of_another_data_set_are_only_evaluated(tmp_path):
     write_data(tmp_path / "md-agreement")
     write_data(tmp_path / "hs-brexit", annotators=2, seed=1)
-    written = write_writers("md-agreement", tmp_path, tmp_path / "rows", SMALL, users=3, seed=0)
-    elsewhere = [user for user, group in written.writers.items() if group == "elsewhere"]
+    groups = write_writers("md-agreement", tmp_path, tmp_path / "rows", SMALL, users=3, seed=0)
+    elsewhere = [user for user, group in groups.items() if group == "elsewhere"]
     assert sorted(elsewhere) == ["hs-brexit a0", "hs-brexit a1"]
-    splits = [row["split"] for row in lines_of(written.evaluation) if row["user"] == "hs-brexit a0"]
+    splits = [
+        row["split"]
+        for row in lines_of(tmp_path / "rows" / EVALUATION)
+        if row["user"] == "hs-brexit a0"
+    ]
     assert (splits.count("train"), splits.count("test")) == (4, 4)
-    assert not any("brexit" in row["user"] for row in lines_of(written.training))
+    assert not any("brexit" in row["user"] for row in lines_of(tmp_path / "rows" / TRAINING))
     # Without the other data set, its writers are left out.
     write_data(tmp_path / "alone" / "md-agreement")
     rows = tmp_path / "rows-alone"
     alone = write_writers("md-agreement", tmp_path / "alone", rows, SMALL, users=3, seed=0)
-    assert set(alone.writers.values()) == {"known", "new"}
+    assert set(alone.values()) == {"known", "new"}
 
 
 def test_the_recorded_rows_are_made_again_from_real_data(tmp_path):
     """The trainings are those of the records; they take hours."""
     data = real_data("md-agreement").parent
     real_data("hs-brexit")
-    written = write_writers("md-agreement", data, tmp_path, EXTENTS["quick"], users=12, seed=0)
+    write_writers("md-agreement", data, tmp_path, EXTENTS["quick"], users=12, seed=0)
     (rows,) = {
         tuple(record["rows"].values())
         for record in read_records(STUDY.results, "prompt")
         if record["data"] == "md-agreement"
     }
-    assert rows == (file_digest(written.training), file_digest(written.evaluation))
+    assert rows == tuple(file_digest(tmp_path / name) for name in (TRAINING, EVALUATION))
 
 
 # --- a run --------------------------------------------------------------------------------
@@ -120,7 +129,7 @@ def results(tmp_path_factory):
     write_data(folder / "small")
     write_model(folder / "tiny")
     labels, _ = run_small(folder)
-    assert len(labels) == len(prompt_trials(("prompt",))) + 2
+    assert len(labels) == len(planned(["prompt"])) + 2
     return folder / "results"
 
 
@@ -132,8 +141,8 @@ def data_of(folder):
 def test_a_run_records_every_training_and_none_again(results):
     name = data_of(results.parent)
     records = read_records(results, "prompt")
-    planned = {(trial.settings.kind, trial.variant) for trial in prompt_trials(("prompt",))}
-    assert {(r["method"], r["variant"]) for r in records} == planned | {
+    trials = {(key.method, key.variant) for key in planned(["prompt"])}
+    assert {(r["method"], r["variant"]) for r in records} == trials | {
         ("lora", ""),
         ("adapter", ""),
     }
@@ -191,17 +200,16 @@ def test_a_personal_head_equals_a_devices_model(tmp_path):
 
 
 def test_every_trial_is_another_training():
-    planned = prompt_trials(STUDY.family.kinds)
-    assert len({(trial.settings.kind, trial.variant) for trial in planned}) == len(planned)
-    assert len({trial.settings for trial in planned}) == len(planned)
-    for trial in planned:
-        assert trial.settings.fixed == (trial.variant == "fixed")
-        assert trial.settings.mlm == (trial.variant == "mlm")
-    assert not any(
-        "hard" in trial.settings.kind for trial in prompt_trials(STUDY.family.kinds, hard=False)
-    )
-    lengths = [trial for trial in prompt_trials(["prompt-length"]) if trial.kind == "prompt-length"]
-    assert sorted({trial.variant for trial in lengths}) == [
+    keys = planned(STUDY.family.kinds)
+    assert len(set(keys)) == len({PromptSettings.of(key) for key in keys}) == len(keys)
+    for key in keys:
+        settings = PromptSettings.of(key, 5)
+        assert settings.kind == key.method
+        assert settings.fixed == (key.variant == "fixed")
+        assert settings.mlm == (key.variant == "mlm") == (settings.mlm_epochs == 5)
+    assert not any("hard" in key.method for key in planned(STUDY.family.kinds, hard=False))
+    lengths = [key for key in planned(["prompt-length"]) if key.kind == "prompt-length"]
+    assert sorted({key.variant for key in lengths}) == [
         "length-1", "length-16", "length-256", "length-32",
     ]  # fmt: skip
 
