@@ -236,12 +236,11 @@ def training(user_situation):
 
 
 def test_a_training_is_one_epoch_over_a_few_documents(user_situation, training):
-    events = {}
-    stages = []
-    train_limited(training, lambda step, **fields: events.update({step: fields}), stages.append)
-    assert stages == ["train"]
-    assert events["measured"]["documents"] == DOCUMENTS < len(user_situation.user.train)
-    cost = events["measured"]["cost"]["stages"]["train"]
+    facts = {}
+    train_limited(training, facts.update)
+    assert facts["stage"] == "train"
+    assert facts["measured"]["documents"] == DOCUMENTS < len(user_situation.user.train)
+    cost = facts["measured"]["cost"]["stages"]["train"]
     assert cost["backward_passes"] == DOCUMENTS
     assert cost["seconds"] > 0
 

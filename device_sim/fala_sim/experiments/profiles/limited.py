@@ -1,7 +1,9 @@
 """The limited process, which does a device's work within its limits.
 
-It reads the limits and then the work, pickled, from standard input. It writes each step as a line
-of JSON to standard output, so that the steps before a sudden end are known.
+It reads the limits and then the work, pickled, from standard input. It writes each fact as a line
+of JSON to standard output, so that the facts before a sudden end are known: the ``stage`` that
+begins, what limits the ``cores`` and the ``memory``, the memory at the ``start``, the predictions
+``before`` and ``after``, what was ``measured``, how it ``ended``, and what it ``used``.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,34 +60,27 @@ def main() -> None:
     output = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
     os.dup2(2, 1)
 
-    def emit(step: str, **fields: object) -> None:
-        output.write(json.dumps({"step": step, **fields}) + "\n")
-
-    stage = "start"
-
-    def at(name: str) -> None:
-        nonlocal stage
-        stage = name
-        emit("at", stage=name)
+    def emit(**facts: object) -> None:
+        output.write(json.dumps(facts) + "\n")
 
     try:
-        emit("limited", cores=limit_cores(limits.cores))
+        emit(cores=limit_cores(limits.cores))
         _load(limits.trains)
-        emit("limited", memory=limit_memory(limits.memory))
+        emit(memory=limit_memory(limits.memory))
         held = memory_now("RssAnon")
-        emit("started", held=held, resident=memory_now("VmRSS"))
+        emit(start={"held": held, "resident": memory_now("VmRSS")})
         if held > limits.memory:
             raise MemoryError(f"the interpreter and its libraries alone hold {held / 1e6:.0f} MB")
         work: ProfileWork = pickle.load(sys.stdin.buffer)
         if limits.trains:
-            train_limited(work, emit, at)
+            train_limited(work, emit)
         else:
-            _replace(work, limits, emit, at)
-        emit("ended", outcome="done", message="", **_used())
+            _replace(work, limits, emit)
+        ended = ("done", "")
     except Exception as error:
         lift_memory()
-        outcome, message = judge_run(error)
-        emit("ended", outcome=outcome, message=f"{stage}: {message}", **_used())
+        ended = judge_run(error)
+    emit(ended=ended, used=_used())
 
 
 def _load(trains: bool) -> None:
@@ -106,56 +102,51 @@ def _load(trains: bool) -> None:
     scipy.linalg.cholesky(square @ square + 256 * np.eye(256))
 
 
-def _replace(
-    work: ProfileWork, limits: ProfileLimits, emit: Emit, at: Callable[[str], None]
-) -> None:
+def _replace(work: ProfileWork, limits: ProfileLimits, emit: Emit) -> None:
     """Create the device with the old release, let it learn, and replace its backbone."""
     from fala import Device
 
     meter = Meter()
     inherited = _inherited_peak()
     folder = limits.device
-    at("create")
-    _limit_files(limits)
-    with meter.stage("create"):
+
+    @contextmanager
+    def stage(name: str) -> Iterator[None]:
+        emit(stage=name)
+        if limits.storage is not None:
+            limit_storage(limits.storage, folder)
+        with meter.stage(name):
+            yield
+
+    def answers() -> dict[str, Any]:
+        probabilities = device.predict_proba(work.examples[:COMPARED])
+        return {"model": device.status().release, "answers": probabilities.tolist()}
+
+    with stage("create"):
         device = Device.create(folder, work.old)
     with device:
-        at("learn")
-        _limit_files(limits)
-        with meter.stage("learn"):
+        with stage("learn"):
             device.learn(work.examples, work.labels)
-        compared = work.examples[:COMPARED]
-        emit(
-            "answers",
-            model=device.status().release,
-            answers=device.predict_proba(compared).tolist(),
-        )
-        at("replace")
-        _limit_files(limits)
+        emit(before=answers())
         stored = folder_size(folder)
-        with meter.stage("replace"):
+        with stage("replace"):
             report = device.replace(work.new)
         meter.stored_bytes = folder_size(folder) - stored - work.new.stat().st_size
-        at("predict")
-        emit(
-            "answers",
-            model=device.status().release,
-            answers=device.predict_proba(compared).tolist(),
-        )
+        emit(stage="predict")
+        emit(after=answers())
     report_fields = report.to_dict()
     report_fields["peak_memory"] = {
         stage: peak for stage, peak in report.counts.peak_memory.items() if peak > inherited
     }
-    emit("measured", cost=meter.fields(), report=report_fields)
+    emit(measured={"cost": meter.fields(), "report": report_fields})
 
 
-def train_limited(work: ProfileWork, emit: Emit, at: Callable[[str], None]) -> None:
+def train_limited(work: ProfileWork, emit: Emit) -> None:
     """Train the whole transformer for one epoch on the user's first documents.
 
     Args:
         work: Work of the device.
-        emit: Function that receives the measured figures.
-        at: Function that receives the name of each stage.
+        emit: Function that receives facts; see the module.
 
     Raises:
         DataError: There is no transformer to train.
@@ -178,10 +169,10 @@ def train_limited(work: ProfileWork, emit: Emit, at: Callable[[str], None]) -> N
         encode=DeviceEncoder(new),
         seed=work.seed,
     )
-    at("train")
+    emit(stage="train")
     rate = Full.rates[len(Full.rates) // 2]
     Full().fit(situation, {"learning_rate": rate, "epochs": 1})
-    emit("measured", cost=situation.meter.fields(), documents=len(examples))
+    emit(measured={"cost": situation.meter.fields(), "documents": len(examples)})
 
 
 def _release(path: Path) -> MeasuredRelease:
@@ -203,11 +194,6 @@ def _inherited_peak() -> int:
     """
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return peak if peak > memory_now("VmHWM") + _ROUNDING else 0
-
-
-def _limit_files(limits: ProfileLimits) -> None:
-    if limits.storage is not None:
-        limit_storage(limits.storage, limits.device)
 
 
 def _used() -> dict[str, Any]:

@@ -8,7 +8,6 @@ import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,36 +57,37 @@ def run_profile(
     }
     storage = None if profile.storage is None else int(profile.storage.value)
     limited = ProfileLimits(device, cores, int(profile.memory.value), storage, work.name != REPLACE)
-    steps, code, errors = _run(limited, work, environment, seconds)
-    ended = _outcome(steps, code, errors, seconds)
+    facts, code, errors = _run(limited, work, environment, seconds)
+    outcome, message = facts.get("ended") or _sudden_end(code, errors, seconds)
+    if outcome != "done":
+        message = f"{facts.get('stage', 'start')}: {message}"
     # A record contains no paths of this machine.
     for path in filter(None, (device, work.old, work.new, work.transformer)):
-        ended["message"] = ended["message"].replace(str(path), path.name)
-    limits = {
-        **{name: value for step in _all(steps, "limited") for name, value in step.items()},
-        "storage": None
-        if storage is None
-        else {"how": "RLIMIT_FSIZE: no file beyond what is left", "device": storage},
-    }
+        message = message.replace(str(path), path.name)
+    limits: dict[str, Any] = {name: facts[name] for name in ("cores", "memory") if name in facts}
     limits.get("cores", {})["device"] = int(profile.cores.value)
+    limits["storage"] = None if storage is None else {
+        "how": "RLIMIT_FSIZE: no file beyond what is left", "device": storage,
+    }  # fmt: skip
+    used = facts.get("used", {})
     measured = {
         "work": work.name,
-        **_last(steps, "measured"),
-        "start": _last(steps, "started"),
-        "peak_memory": ended.pop("peak", None),
-        "peak_addresses": ended.pop("addresses", None),
-        "cores": ended.pop("cores", None),
+        **facts.get("measured", {}),
+        "start": facts.get("start", {}),
+        "peak_memory": used.get("peak"),
+        "peak_addresses": used.get("addresses"),
+        "cores": used.get("cores"),
         "device": None
         if limited.trains
-        else _check_device(device, work, _all(steps, "answers"), ended["outcome"]),
+        else _check_device(device, work, facts.get("after" if outcome == "done" else "before")),
     }
-    return {**ended, "limits": limits, "measured": measured}
+    return {"outcome": outcome, "message": message, "limits": limits, "measured": measured}
 
 
 def _run(
     limits: ProfileLimits, work: ProfileWork, environment: dict[str, str], seconds: float
-) -> tuple[list[dict[str, Any]], int | None, str]:
-    """Return the steps of the limited process, its exit code (None if too slow) and its errors."""
+) -> tuple[dict[str, Any], int | None, str]:
+    """Return the facts of the limited process, its exit code (None if too slow) and its errors."""
     process = subprocess.Popen(
         [sys.executable, "-m", "fala_sim.experiments.profiles.limited"],
         env=environment,
@@ -111,36 +111,30 @@ def _run(
             process.wait()
     # The last line may be incomplete if the process was killed.
     lines = output.decode(errors="replace").split("\n")[:-1]
-    return [json.loads(line) for line in lines], code, errors.decode(errors="replace")
+    facts = {name: value for line in lines for name, value in json.loads(line).items()}
+    return facts, code, errors.decode(errors="replace")
 
 
-def _outcome(
-    steps: Sequence[dict[str, Any]], code: int | None, errors: str, seconds: float
-) -> dict[str, Any]:
-    """Return the outcome and its message, also of a process that ended without them."""
-    if ended := _last(steps, "ended"):
-        return ended
-    stage = _last(steps, "at").get("stage", "start")
+def _sudden_end(code: int | None, errors: str, seconds: float) -> tuple[str, str]:
+    """Return the outcome and message of a process that ended without them."""
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
     about_memory = [line for line in lines if NO_MEMORY.search(line)]
     last = shorten((about_memory or lines or [""])[-1])
     if code is None:
-        return {"outcome": "too slow", "message": f"{stage}: not done after {seconds:.0f} s"}
+        return "too slow", f"not done after {seconds:.0f} s"
     if about_memory:
-        return {"outcome": "out of memory", "message": f"{stage}: {last}"}
+        return "out of memory", last
     if code < 0:
-        name = signal.Signals(-code).name
-        return {"outcome": "killed", "message": f"{stage}: ended by {name} {last}".rstrip()}
-    return {"outcome": "failed", "message": f"{stage}: exit status {code} {last}".rstrip()}
+        return "killed", f"ended by {signal.Signals(-code).name} {last}".rstrip()
+    return "failed", f"exit status {code} {last}".rstrip()
 
 
 def _check_device(
-    folder: Path, work: ProfileWork, answers: Sequence[dict[str, Any]], outcome: str
+    folder: Path, work: ProfileWork, expected: dict[str, Any] | None
 ) -> dict[str, Any]:
     """Check that the device's folder is intact: reopen it, and compare its predictions."""
-    if not answers:
+    if expected is None:
         return {"whole": not folder.exists(), "state": "not made"}
-    expected = answers[-1] if outcome == "done" else answers[0]
     try:
         with Device.open(folder) as device:
             predictions = device.predict_proba(work.examples[:COMPARED])
@@ -153,15 +147,3 @@ def _check_device(
         "state": f"answers with {name}",
         "largest_difference": difference,
     }
-
-
-def _all(steps: Sequence[dict[str, Any]], name: str) -> list[dict[str, Any]]:
-    return [
-        {key: value for key, value in step.items() if key != "step"}
-        for step in steps
-        if step["step"] == name
-    ]
-
-
-def _last(steps: Sequence[dict[str, Any]], name: str) -> dict[str, Any]:
-    return (_all(steps, name) or [{}])[-1]
