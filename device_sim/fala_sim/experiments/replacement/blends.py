@@ -1,19 +1,23 @@
 """A second row per method: with lexical features and the old personal model blended in.
 
-A blend uses the logits in records: the method's own, and those of the method ``words``. Its weights
-are chosen by the logits of validation users, in the records of the search.
+A blend uses the logits in records: the method's own, those of lexical features alone (the method
+``words``), and those of the old personal model. Its weights are chosen by the logits of validation
+users, in the records of the search.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fala_sim.experiments.replacement.mixing import LogitMix, Weights, best
+from fala_export.people.score import auc
+from fala_sim.methods.quality import LabelPositions, flips, label_figures
 from fala_sim.methods.registry import WITH_WORDS
+from fala_sim.prepare.measured import LogitArray
 from fala_sim.records.frame import as_logits, exploded, flat, joined
 from fala_sim.records.store import RecordContent
 from fala_sim.report.groups import by_method, grouped, having, of, parts, title
@@ -48,6 +52,46 @@ class MethodRow(NamedTuple):
 
 #: Columns that are alike in runs on the same test examples.
 _SAME = [*SPLIT, "digests.data"]
+
+
+class Weights(NamedTuple):
+    """Weights of a blend of logits: (1 - words - old) z_peer + words z_words + old z_old.
+
+    Attributes:
+        words: Weight of the model on lexical features alone.
+        old: Weight of the old personal model.
+    """
+
+    words: float
+    old: float
+
+
+#: All weights to try: tenths, with at least one tenth for the peer.
+TRIED = tuple(
+    Weights(words / 10, old / 10) for words in range(10) for old in range(10) if words + old <= 9
+)
+
+
+class UserLogits(NamedTuple):
+    """Three models' logits of one user's test examples.
+
+    Attributes:
+        truth: Positions of their labels, shape (n,).
+        peer: Logits of the peer, shape (n, C).
+        old: Logits of the old personal model, shape (n, C).
+        words: Logits of the model on lexical features alone, shape (n, C).
+    """
+
+    truth: LabelPositions
+    peer: LogitArray
+    old: LogitArray
+    words: LogitArray
+
+    def mixed(self, weights: Weights) -> LogitArray:
+        """Return the blend's logits, shape (n, C)."""
+        peer = 1 - weights.words - weights.old
+        return peer * self.peer + weights.words * self.words + weights.old * self.old
+
 
 #: Columns that a blend replaces or drops.
 _REPLACED = ("scores.", "flips.", "logits", "logits_words", "logits_vendor")
@@ -114,8 +158,32 @@ def _weights(group: pd.DataFrame, trials: pd.DataFrame | None) -> Weights | None
     settings = group.iloc[0].get("settings")
     same = trials["tried.settings"].map(lambda each: each == settings).astype(bool)
     recorded = trials.loc[same, columns].dropna()
-    users = [_examples(*row) for row in recorded.itertuples(index=False)]
+    users = [_user(*row) for row in recorded.itertuples(index=False)]
     return best(users) if users else None
+
+
+def best(users: Sequence[UserLogits]) -> Weights:
+    """Return the first of ``TRIED`` with the best mean score: AUC, or accuracy if nobody has one.
+
+    Users whose examples have only one label are ignored if others have an AUC.
+    """
+    areas = [[_auc(user.truth, user.mixed(weights)) for weights in TRIED] for user in users]
+    scores = [np.array(each, dtype=np.float64) for each in areas if None not in each]
+    if not scores:
+        scores = [
+            np.array(
+                [label_figures(user.mixed(each), user.truth)["accuracy"] for each in TRIED], float
+            )
+            for user in users
+        ]
+    return TRIED[int(np.argmax([fmean(column) for column in zip(*scores, strict=True)]))]
+
+
+def _auc(truth: LabelPositions, logits: LogitArray) -> float | None:
+    """Return the AUC; for two labels, this is much faster than all figures."""
+    if logits.shape[1] > 1:
+        return label_figures(logits, truth)["auc"]
+    return auc(truth == 1, logits[:, 0])
 
 
 def _recorded(records: pd.DataFrame, method: str, by: list[str]) -> pd.DataFrame:
@@ -140,17 +208,17 @@ def _with_logits(group: pd.DataFrame, words: pd.DataFrame, vendor: pd.DataFrame)
     )
 
 
-def _examples(truth: ArrayLike, peer: ArrayLike, old: ArrayLike, words: ArrayLike) -> LogitMix:
-    return LogitMix(np.asarray(truth, dtype=np.int64), *map(as_logits, (peer, old, words)))
+def _user(truth: ArrayLike, peer: ArrayLike, old: ArrayLike, words: ArrayLike) -> UserLogits:
+    return UserLogits(np.asarray(truth, dtype=np.int64), *map(as_logits, (peer, old, words)))
 
 
 def _blended(run: RecordContent, weights: Weights, about: RecordContent) -> RecordContent:
     """Return a run's record with its logits blended."""
-    examples = _examples(run["truth"], run["logits"], run["old_logits"], run["logits_words"])
-    logits = examples.mixed(weights)
-    turned = {"old": examples.flips(logits, examples.old)}
+    user = _user(run["truth"], run["logits"], run["old_logits"], run["logits_words"])
+    logits = user.mixed(weights)
+    turned = {"old": flips(logits, user.old, user.truth)}
     if isinstance(run["logits_vendor"], list):
-        turned["vendor"] = examples.flips(logits, as_logits(run["logits_vendor"]))
-    mixed: dict[str, Any] = {"scores": examples.figures(logits), "flips": turned}
+        turned["vendor"] = flips(logits, as_logits(run["logits_vendor"]), user.truth)
+    mixed: dict[str, Any] = {"scores": label_figures(logits, user.truth), "flips": turned}
     unchanged = {name: run[name] for name in run if not name.startswith(_REPLACED)}
     return unchanged | flat({"test": run["test"], **about, **mixed, "logits": logits.tolist()})
