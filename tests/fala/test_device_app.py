@@ -7,7 +7,7 @@ import bridged
 import fala
 from bridged import PROBES, TEXTS
 from devices import assert_ranked_by, embedded, same, sql, state
-from fala import Budget, BundleMismatchError, DataError, Device, Match
+from fala import Budget, BundleMismatchError, DataError, Device, Match, Stopped
 
 
 @pytest.fixture
@@ -37,12 +37,14 @@ def test_a_remembered_example_waits_for_a_pass_of_the_transformer(
     tmp_path, releases, labels, encoded
 ):
     with Device.create(tmp_path / "device", releases["mid"]) as device:
+        assert device.refine().stopped is Stopped.NO_LABEL
         device.remember(TEXTS[:40], labels[:40])
         report = device.fit()
         assert (encoded, report.fitted, report.examples) == ([], 0, 40)
         refined = device.refine(Budget(30))
         assert len(encoded) == refined.forward_passes == refined.counts.representatives == 30
         assert (refined.waiting, refined.decision) == (10, "personal")
+        assert refined.stopped is Stopped.BUDGET
         assert device.fit().fitted == 30
 
 

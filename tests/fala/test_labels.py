@@ -66,15 +66,24 @@ def test_any_equal_value_denotes_the_label(own):
         assert (head.label_shares(values) == int(label)).all()
 
 
-def test_every_argument_that_is_a_label_takes_an_equal_value(releases, tmp_path):
+def test_every_argument_that_is_a_label_takes_an_equal_value_alone(device, releases, tmp_path):
     one = np.float32(1)
-    with Device.create(tmp_path / "device", releases["old"], positive=one) as device:
-        assert device.positive == "1"
-        device.learn(["a", "b"], [one, False])
-        device.remember(["c"], [one])
-        assert stored(device) == ["1", "0", "1"]
-        assert len([*device.examples(label=one)]) == 2
-        assert device.rank(PROBES, label=one) == device.rank(PROBES, label="1")
+    with Device.create(tmp_path / "new", releases["old"], positive=one) as new:
+        assert new.positive == "1"
+        new.learn(["a", "b"], [one, False])
+        new.remember(["c"], [one])
+        assert stored(new) == ["1", "0", "1"]
+        assert len([*new.examples(label=one)]) == 2
+        assert new.rank(PROBES, label=one) == new.rank(PROBES, label="1")
+    before, rows = state(device), stored(device)
+    for call, message in (
+        (lambda: device.learn(["a", "b"], [1, 0.5]), "label of example 1 is 0.5, not one of 0, 1"),
+        (lambda: device.rank(PROBES, label=0.5), "label must be one of 0, 1, not"),
+        (lambda: device.examples(label=0.5), "is not of the model, which has labels 0, 1"),
+    ):
+        with pytest.raises(DataError, match=message):
+            call()
+    assert same(state(device), before) and stored(device) == rows
 
 
 @pytest.mark.parametrize("sequence", SEQUENCES)
@@ -88,18 +97,6 @@ def test_nan_is_no_label_and_keeps_an_earlier_one(device):
         device.remember([case, f"{case} b", f"{case} c"], values)
         device.remember([case], [np.nan])
         assert stored(device)[-3:] == ["1", None, "0"], case
-
-
-def test_other_values_are_no_label(device):
-    before, rows = state(device), stored(device)
-    for wrong in WRONG:
-        with pytest.raises(DataError, match=r"label of example 1 is .*, not one of 0, 1"):
-            device.learn(["a", "b"], [1, wrong])
-        with pytest.raises(DataError, match="label must be one of 0, 1, not"):
-            device.rank(PROBES, label=wrong)
-        with pytest.raises(DataError, match="is not of the model, which has labels 0, 1"):
-            device.examples(label=wrong)
-    assert same(state(device), before) and stored(device) == rows
 
 
 @pytest.mark.parametrize(
@@ -124,10 +121,11 @@ def test_labels_may_spell_a_value_otherwise(labels, values, names):
 
 @pytest.mark.parametrize(
     ("labels", "value"),
-    [(("True", "true"), True), (("yes", "no"), True), (("True", "False"), 1), (("01", "02"), 1)],
-)
-def test_a_value_that_may_mean_another_label_is_an_error(labels, value):
-    with pytest.raises(DataError, match=f"label of example 0 is {value}, not one of"):
+    [(("True", "true"), True), (("yes", "no"), True), (("True", "False"), 1), (("01", "02"), 1),
+     *((("0", "1"), wrong) for wrong in WRONG)],
+)  # fmt: skip
+def test_a_value_that_may_mean_another_label_or_none_is_an_error(labels, value):
+    with pytest.raises(DataError, match=r"label of example 0 is .*, not one of"):
         make_head(labels=labels).label_shares([value])
 
 

@@ -221,13 +221,6 @@ def test_a_reason_to_stop_is_a_member_and_its_text(device, releases):
     assert pickle.loads(pickle.dumps(report)) == report
 
 
-def test_a_refinement_of_nothing_says_so(tmp_path, releases):
-    with Device.create(tmp_path / "device", releases["mid"]) as device:
-        assert device.refine().stopped is Stopped.NO_LABEL
-        device.remember(TEXTS)
-        assert device.refine(Budget(2)).stopped is Stopped.BUDGET
-
-
 def test_a_rollback_says_what_it_did(device, releases):
     device.learn(["one more", "and another"], ["1", None])
     device.replace(releases["mid"], Budget(0))

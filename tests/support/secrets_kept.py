@@ -14,10 +14,10 @@ SECRET = "zqsecret7"
 
 
 def said_by(error):
-    """All that an error says: as a traceback prints it, and each error of its chain by itself."""
-    parts = traceback.format_exception(error)
-    chain = [error]
+    """All that an error and each error of its chain say, in a traceback and by themselves."""
+    parts, chain = [], [error]
     for each in chain:
+        parts += traceback.format_exception_only(each)
         parts += [str(each), repr(each), repr(each.args), repr(getattr(each, "__notes__", ""))]
         linked = (each.__cause__, None if each.__suppress_context__ else each.__context__)
         chain += [one for one in linked if one is not None and one not in chain]
