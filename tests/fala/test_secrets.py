@@ -12,49 +12,17 @@ import bundles
 import fala
 import fala_sim
 from bridged import PROBES, TEXTS
-from bundles import MAX_LENGTH, WORDS, make_head, onnx_model, repacked, tokenizer_json
+from bundles import MAX_LENGTH, WORDS, make_head, onnx_model, tokenizer_json
 from devices import everything, sql
 from fala import Budget, Bundle, BundleFormatError, DataError, Device, DeviceError
 from fala.backbones import OnnxEncoder
-from fala.bundle import format as layout
 from fala.model.links import TAGS
-from fala.slots.validation import EDGE_CASES
 from fala_export import fit_head, write_external
 from secrets_kept import SECRET, Loud, said_by
-
-#: The tokenizer below panics on it, and quotes it.
-PANICS = f"\u00a3 {SECRET} costs \u00a3"
 
 
 def key():
     return bytes(range(32))
-
-
-@pytest.fixture(scope="module")
-def panicking(tmp_path_factory):
-    """A release that the device accepts, whose tokenizer panics on most texts that are not ASCII.
-
-    It has a token that its normalizer deletes, as it deletes the edge cases' characters.
-    """
-    path = tmp_path_factory.mktemp("panicking") / "panicking.fala"
-    joiner = "\u200d"
-    bundles.write_onnx_release(path, words=(*WORDS, joiner))
-    tokenizer = json.loads(Bundle.open(path).read(layout.TOKENIZER))
-    tokenizer["normalizer"] = {
-        "type": "Sequence",
-        "normalizers": [
-            {"type": "Replace", "pattern": {"String": character}, "content": ""}
-            for character in sorted({each for each in "".join(EDGE_CASES) if each > "\x7f"})
-        ],
-    }
-    tokenizer["added_tokens"].append({
-        "id": tokenizer["model"]["vocab"][joiner], "content": joiner, "single_word": False,
-        "lstrip": False, "rstrip": True, "normalized": True, "special": False,
-    })  # fmt: skip
-    changed = repacked(path, {layout.TOKENIZER: json.dumps(tokenizer).encode()})
-    path = path.with_name("panics.fala")
-    path.write_bytes(changed)
-    return path
 
 
 @pytest.fixture
@@ -69,41 +37,6 @@ def quiet(tmp_path, monkeypatch, caplog):
         assert SECRET.encode("utf-16-le") not in everything(tmp_path)
 
     return check
-
-
-OPTIONS = pytest.mark.parametrize(
-    "options", [{}, {"keep_text": "never"}, {"key": key}], ids=["plain", "never", "key"]
-)
-
-
-@OPTIONS
-def test_a_text_that_was_only_predicted_is_stored_nowhere(
-    tmp_path, releases, panicking, quiet, options
-):
-    """A library's message quotes it; on trial, the device falls back and says why."""
-    with Device.create(tmp_path / "device", releases["old"], **options) as device:
-        device.learn(TEXTS[:10], ["0", "1"] * 5)
-        report = device.replace(panicking, Budget(5))
-        device.predict([PANICS])
-        status = device.status()
-        assert status.release == "old"
-        assert status.fell_back == "the tokenizer fails on a text: PanicException"
-        quiet(report, device, status)
-    quiet()
-
-
-def test_a_text_that_cannot_be_encoded_is_forgotten(tmp_path, panicking, quiet):
-    """Without a trial the error is raised; the text is kept first, and then forgotten."""
-    with Device.create(tmp_path / "device", panicking) as device:
-        device.learn(TEXTS[:10], ["0", "1"] * 5)
-        for call in (device.predict, device.rank, lambda texts: device.learn(texts, ["1"])):
-            with pytest.raises(BundleFormatError, match="tokenizer fails on a text: Panic") as fall:
-                call([PANICS])
-            assert SECRET not in said_by(fall.value)
-        reports = device.forget(where=lambda row: SECRET in row.example), device.fit()
-        assert reports[0].count == 1
-        quiet(reports, device)
-    quiet()
 
 
 @pytest.mark.parametrize("kind", [BundleFormatError, fala.DeviceChangedError, OSError])
@@ -135,7 +68,9 @@ def test_an_error_of_the_apps_progress_is_the_apps_alone(tmp_path, releases, qui
     quiet()
 
 
-@OPTIONS
+@pytest.mark.parametrize(
+    "options", [{}, {"keep_text": "never"}, {"key": key}], ids=["plain", "never", "key"]
+)
 def test_a_life_says_nothing(tmp_path, releases, quiet, capfd, options):
     """No log, report or stream has the text; no file has it but where it is kept, until it goes."""
     mine, reports = [f"{SECRET} {text}" for text in TEXTS[:20]], []
@@ -143,7 +78,8 @@ def test_a_life_says_nothing(tmp_path, releases, quiet, capfd, options):
         for step in (
             lambda: device.remember(mine[:2], ["1", "0"]),
             lambda: device.learn(mine, ["0", "1"] * 10), device.fit,
-            lambda: device.predict(mine), lambda: device.predict_proba(mine),
+            lambda: device.predict([*mine, f"{SECRET} is never kept"]),
+            lambda: device.predict_proba(mine),
             lambda: device.preview(releases["mid"]),
             lambda: device.replace(releases["mid"], Budget(5), accept="better-than-old"),
             lambda: device.refine(Budget(5)), lambda: device.unlabel(mine[:1]), device.rollback,
@@ -159,6 +95,22 @@ def test_a_life_says_nothing(tmp_path, releases, quiet, capfd, options):
     assert Device.examine(tmp_path / "device", key=options.get("key")).whole
     quiet()
     assert SECRET not in "".join(capfd.readouterr())
+
+
+def test_the_text_that_a_tokenizer_panics_on_is_not_quoted():
+    """The library's message has the text; the normalizer deletes a whole token of it."""
+    tokenizer = json.loads(tokenizer_json([*WORDS, "\u200d"]))
+    tokenizer["normalizer"] = {"type": "Replace", "pattern": {"String": "\u200d"}, "content": ""}
+    tokenizer["added_tokens"].append({
+        "id": len(tokenizer["model"]["vocab"]) - 1, "content": "\u200d", "single_word": False,
+        "lstrip": False, "rstrip": True, "normalized": True, "special": False,
+    })  # fmt: skip
+    model = onnx_model([*WORDS, "\u200d"]).SerializeToString()
+    encoder = OnnxEncoder(model, json.dumps(tokenizer).encode(), max_length=MAX_LENGTH)
+    assert encoder.encode(["a good film"]).shape == (1, encoder.dimension)
+    with pytest.raises(BundleFormatError, match="tokenizer fails on a text: Panic") as caught:
+        encoder.encode([f"\u00a3 {SECRET} costs \u00a3"])
+    assert SECRET not in said_by(caught.value)
 
 
 def test_the_token_that_a_graph_fails_on_is_not_quoted(capfd):
