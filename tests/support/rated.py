@@ -2,11 +2,7 @@
 
 import numpy as np
 
-import bridged
-from fala.bundle.reading import Bundle
-from fala_export import write_release
-from fala_export.fit.heads import fit_head
-from word_releases import PERSONAL, PROBES, PUBLIC, SHARED, TEXTS
+from word_releases import PERSONAL, PROBES, PUBLIC, SHARED, TEXTS, add_bridges, write_fitted
 
 RANGE = (1, 5)
 
@@ -24,18 +20,10 @@ STARS, TRUTH = (np.array(stars_of(texts, SHARED, PERSONAL)) for texts in (TEXTS,
 
 
 def write_releases(folder):
-    """The first two releases of ``bridged.write_releases``, with heads of ratings."""
-    releases = bridged.write_releases(folder, bridges=False)
-    del releases["new"]
-    for path in releases.values():
-        opened = Bundle.open(path)
-        head = fit_head(
-            opened.backbone(), PUBLIC, stars_of(PUBLIC, SHARED), label_names=["stars"],
-            rating=RANGE,
-        )  # fmt: skip
-        write_release(path, opened, head, {})
-    bridged.add_learned_bridge(releases["old"], releases["mid"], PUBLIC)
-    return releases
+    """Write the old and the middle release with heads of ratings, and a bridge between them."""
+    stars = stars_of(PUBLIC, SHARED)
+    releases = write_fitted(folder, PUBLIC, stars, label_names=["stars"], rating=RANGE)
+    return add_bridges(releases)
 
 
 def rmse(values, truth):

@@ -2,11 +2,7 @@
 
 import numpy as np
 
-import bridged
-from fala.bundle.reading import Bundle
-from fala_export import write_release
-from fala_export.fit.heads import fit_head
-from word_releases import PERSONAL, PROBES, PUBLIC, SHARED, TEXTS
+from word_releases import PERSONAL, PROBES, PUBLIC, SHARED, TEXTS, add_bridges, write_fitted
 
 TAGS = ("funny", "rude", "short")
 
@@ -38,15 +34,8 @@ def shares_of(sets):
 
 
 def write_releases(folder):
-    """The first two releases of ``bridged.write_releases``, with heads of tags."""
-    releases = bridged.write_releases(folder, bridges=False)
-    del releases["new"]
-    for path in releases.values():
-        opened = Bundle.open(path)
-        head = fit_head(opened.backbone(), PUBLIC, sets_of(PUBLIC, SHARED), exclusive=False)
-        write_release(path, opened, head, {})
-    bridged.add_learned_bridge(releases["old"], releases["mid"], PUBLIC)
-    return releases
+    """Write the old and the middle release with heads of tags, and a bridge between them."""
+    return add_bridges(write_fitted(folder, PUBLIC, sets_of(PUBLIC, SHARED), exclusive=False))
 
 
 def loss(device, truth=TRUTH, probes=PROBES):

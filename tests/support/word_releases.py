@@ -52,26 +52,35 @@ def matches(count, documents, seed=1):
     ]
 
 
-def write_releases(folder, task="classification", ages=("old", "mid", "new")):
-    """Write ``bridged``'s releases of some ages with fitted heads that read words, unbridged."""
+def write_fitted(folder, examples, labels, ages=("old", "mid"), task="classification", **options):
+    """Write ``bridged``'s releases of some ages, unbridged, with heads fitted to public labels."""
     written = bridged.write_releases(folder, task, bridges=False)
     releases = {age: written[age] for age in ages}
-    examples = PUBLIC if task == "classification" else matches(len(PUBLIC), PUBLIC)
     for path in releases.values():
         opened = Bundle.open(path)
-        labels = labels_of(examples, SHARED)
-        head = fit_head(opened.backbone(), examples, labels, label_names=("0", "1"))
-        write_release(path, opened, head, {})
+        write_release(path, opened, fit_head(opened.backbone(), examples, labels, **options), {})
     return releases
 
 
+def add_bridges(releases):
+    """Put a bridge from each release to the next into the next, and return the releases."""
+    for first, second in pairwise(releases.values()):
+        bridged.add_learned_bridge(first, second, PUBLIC)
+    return releases
+
+
+def write_releases(folder, task="classification", ages=("old", "mid", "new")):
+    """Write releases of some ages with heads of two labels that read words, unbridged."""
+    examples = PUBLIC if task == "classification" else matches(len(PUBLIC), PUBLIC)
+    labels = labels_of(examples, SHARED)
+    return write_fitted(folder, examples, labels, ages, task, label_names=("0", "1"))
+
+
 def with_bridges(releases, folder, silent=()):
-    """Write releases again with a bridge from each to the next, those of silent ages wordless."""
+    """Write releases again with bridges, those of silent ages with heads that read no words."""
     written = {age: folder / path.name for age, path in releases.items()}
     for age, path in releases.items():
         opened = Bundle.open(path)
         head = opened.head()
         write_release(written[age], opened, head.without_ngrams() if age in silent else head, {})
-    for first, second in pairwise(written.values()):
-        bridged.add_learned_bridge(first, second, PUBLIC)
-    return written
+    return add_bridges(written)
