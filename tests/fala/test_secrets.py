@@ -11,7 +11,7 @@ import pytest
 import bundles
 import fala
 import fala_sim
-from bridged import PROBES, TEXTS
+from bridged import TEXTS
 from bundles import MAX_LENGTH, WORDS, make_head, onnx_model, tokenizer_json
 from devices import everything, sql
 from fala import Budget, Bundle, BundleFormatError, DataError, Device, DeviceError
@@ -129,16 +129,16 @@ def test_the_token_that_a_graph_fails_on_is_not_quoted(capfd):
 # The app's own encoder
 
 
-def test_an_encoder_that_says_its_inputs_is_not_quoted(tmp_path, external, quiet):
-    release, encode = external
+def test_an_encoder_that_says_its_inputs_is_not_quoted(tmp_path, quiet):
     failing = []
 
     def encoder(inputs):
         if failing:
             raise ValueError(*inputs)
-        return encode(inputs)
+        return [[len(text), text.count("e")] for text in inputs]
 
-    with Device.create(tmp_path / "device", release, keep_text="never", encoder=encoder) as device:
+    own = {"labels": ["0", "1"], "encoder": encoder, "keep_text": "never"}
+    with Device.create(tmp_path / "device", **own) as device:
         device.learn(TEXTS[:10], ["0", "1"] * 5)
         failing.append(True)
         for call in (device.predict, device.rank, lambda texts: device.learn(texts, ["1"])):
@@ -147,15 +147,6 @@ def test_an_encoder_that_says_its_inputs_is_not_quoted(tmp_path, external, quiet
             assert SECRET not in said_by(caught.value)
         quiet(device)
     quiet()
-
-
-@pytest.fixture(scope="module")
-def external(tmp_path_factory, releases):
-    path, bundle = tmp_path_factory.mktemp("external") / "x.fala", Bundle.open(releases["mid"])
-    encode = bundle.backbone().encode
-    probes = dict(zip(PROBES[:4], encode(PROBES[:4]), strict=True))
-    write_external(path, "cloud", "1", bundle.head(), probes)
-    return path, encode
 
 
 # Damage, and files that the user writes
