@@ -8,7 +8,9 @@ word vectors to a transformer (the built-in one, or --backbone), all of whose te
 Counted at run time: the modules, rooms and functions of fala that an operation enters, and the SQL
 statements that it sends. Processor time of all threads: the median over --repeats of one more
 label, of a label that changes, a fit of all, and forgetting one example, beside all the others: the
-oldest, to which the model before the replacement was fitted, too, and one of the newest.
+oldest, to which the model before the replacement was fitted, too, and one of the newest. A
+prediction with n-grams and the encoding of a text by the release's backbone alone take turns on 100
+other texts.
 """
 
 from __future__ import annotations
@@ -26,11 +28,12 @@ from typing import Any
 
 import click
 from support.documents import add_bridge, bundle_of, documents_of, write_release
-from support.measuring import benchmark, timed
+from support.measuring import benchmark, median_ratio, processor_seconds, timed
 
 import fala
 from fala_sim.playground.sample import sample_rows
 
+_UNSEEN = 100
 _FALA = Path(inspect.getfile(fala)).parent
 
 
@@ -97,7 +100,7 @@ def write_releases(folder: Path, backbone: str, names: list[str]) -> None:
 def main(backbone: str, examples: int, labels: int, repeats: int, seed: int) -> dict[str, Any]:
     """Count and time the operations of one device."""
     names = [f"label {number}" for number in range(labels)]
-    texts, _ = documents_of(examples + 4 * repeats + 8, seed)
+    texts, _ = documents_of(examples + 4 * repeats + 8 + _UNSEEN, seed)
     given = [names[len(text.split()) % labels] for text in texts]  # what no head has learned
     fresh = iter(zip(texts[examples:], given[examples:], strict=True))
     watch = Watch()
@@ -116,8 +119,8 @@ def main(backbone: str, examples: int, labels: int, repeats: int, seed: int) -> 
                 given[0] = names[(position + 1) % labels]
                 device.learn(texts[:1], given[:1])
 
-            def predict() -> None:
-                device.predict(texts[:1])
+            def predict(text: str = texts[0]) -> None:
+                device.predict([text])
 
             def forget(position: int = 0) -> None:
                 device.forget([ids.pop(position)])
@@ -149,9 +152,19 @@ def main(backbone: str, examples: int, labels: int, repeats: int, seed: int) -> 
             ids = [row.id for row in device.examples()]
             newest = partial(forget, -1)
             seconds |= medians(forget_the_oldest=forget, forget_the_newest=newest)
+            predicted, encoded = iter(texts[-_UNSEEN:]), iter(texts[-_UNSEEN:])
+            encode = bundle_of(backbone).backbone().encode
+            turns = processor_seconds(
+                {
+                    "predict": lambda: predict(next(predicted)),
+                    "encode": lambda: encode([next(encoded)]),
+                },
+                _UNSEEN,
+            )
     return {
         "examples": examples, "entered": entered, "sql_statements": sql, "milliseconds": seconds,
-        "ratio": seconds["one_more_label"] / seconds["fit"],
+        "prediction_to_encoding": median_ratio(turns["predict"], turns["encode"]),
+        "one_more_label_to_fit": seconds["one_more_label"] / seconds["fit"],
     }  # fmt: skip
 
 

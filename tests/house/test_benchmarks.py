@@ -16,7 +16,7 @@ BENCHMARKS = ROOT / "benchmarks"
 #: Options that make a benchmark small, and the ratio (or the count) that each is for.
 SMALL = {
     "scale.py": ("ratio", "--examples", 300, "--dimension", 16),
-    "costs.py": ("ratio", "--examples", 220, "--repeats", 1),
+    "costs.py": ("one_more_label_to_fit", "--examples", 220, "--repeats", 1),
     "damaged.py": ("tries", "--count", 2),
     "families.py": ("families", "--family", "bert"),
     "faults.py": ("tries", "--count", 2, "--only", "learn"),
