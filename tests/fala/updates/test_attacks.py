@@ -215,17 +215,6 @@ def test_targets_that_are_no_release_of_the_product_are_rejected(outdated, vendo
         rejects(outdated, vendor, server, UntrustedUpdateError, match)
 
 
-@pytest.mark.parametrize("status", ["500 Broken", "301 Moved\r\nLocation: file:///etc/passwd",
-                                    "302 Found\r\nLocation: /metadata/timestamp.json",
-                                    "204 Nothing"])  # fmt: skip
-def test_unexpected_http_responses_are_rejected(outdated, vendor, server, status):
-    head = f"HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n".encode()
-    server.special["metadata/timestamp.json"] = lambda handler: handler.wfile.write(head)
-    with pytest.raises((DownloadError, UntrustedUpdateError)):
-        outdated.update(server.address, root=vendor.root)
-    assert_updates(outdated, vendor, server)
-
-
 @pytest.mark.parametrize(
     "answer", [b"500 ", b"200 fine\r\nLocation: ", b"302 \r\nLocation: http://"]
 )

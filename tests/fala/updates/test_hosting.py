@@ -11,6 +11,7 @@ from vendors import target_in
 pytestmark = pytest.mark.slow
 
 PAGE = b"\xef\xbb\xbf\n<!DOCTYPE html><title>Home</title><p>Welcome" + b"." * 3_000
+JSON = b'{"signed": {}}'
 NEXT_ROOT = "metadata/2.root.json"
 BOMB = 20_000_000
 
@@ -84,24 +85,30 @@ def test_a_bomb_is_bounded(client, vendor, server, name):
 
 
 @pytest.mark.parametrize(
-    ("headers", "body", "message"),
+    ("response", "message"),
     [
-        (["Content-Encoding: br"], b"x", "compresses it by br, which was not asked for"),
-        (["Content-Encoding: gzip, gzip"], b"x", "compresses it by gzip, gzip"),
-        (["Content-Encoding: gzip"], b'{"signed": {}}', "announces gzip, but sends other content"),
-        (["Content-Encoding: deflate"], b'{"signed": {}}', "announces deflate"),
-        (["Content-Encoding: gzip"], gzip.compress(b"{}" * 50)[:-9], "ends early"),
-        (["Content-Encoding: gzip"], b"", "ends early"),
-        (["Content-Type: text/html"], PAGE, "sends an HTML page in place of the file"),
-        ([], gzip.compress(b"{}"), "not what the vendor signed"),
-        ([], b"", "not what the vendor signed"),
-        ([], b"Not found", "not what the vendor signed"),
+        (sends(b"x", "Content-Encoding: br"), "compresses it by br, which was not asked for"),
+        (sends(b"x", "Content-Encoding: gzip, gzip"), "compresses it by gzip, gzip"),
+        (sends(JSON, "Content-Encoding: gzip"), "announces gzip, but sends other content"),
+        (sends(JSON, "Content-Encoding: deflate"), "announces deflate"),
+        (sends(gzip.compress(b"{}" * 50)[:-9], "Content-Encoding: gzip"), "ends early"),
+        (sends(b"", "Content-Encoding: gzip"), "ends early"),
+        (sends(PAGE, "Content-Type: text/html"), "sends an HTML page in place of the file"),
+        (sends(gzip.compress(b"{}")), "not what the vendor signed"),
+        (sends(b""), "not what the vendor signed"),
+        (sends(b"Not found"), "not what the vendor signed"),
+        (sends(b"", status="204 Nothing"), "the server returns 204 Nothing"),
+        (sends(b"", status="500 Broken"), "the server returns 500 Broken"),
+        (sends(b"", "Location: file:///etc/passwd", status="301 Moved"), "cannot be reached"),
+        (sends(b"", "Location: /metadata/2.targets.json", status="302 Found"),
+         "not what the vendor signed|too many redirects"),
     ],
-)
-def test_the_file_and_the_cause_are_named(client, vendor, server, headers, body, message):
+    ids=range(14),
+)  # fmt: skip
+def test_the_file_and_the_cause_are_named(client, vendor, server, response, message):
     for name in ("timestamp", "2.targets"):
         path = f"metadata/{name}.json"
-        server.special = {path: sends(body, *headers)}
+        server.special = {path: response}
         with pytest.raises((DownloadError, UntrustedUpdateError), match=message) as caught:
             client.update(server.address, root=vendor.root)
         assert str(caught.value).startswith(f"{server.address}/{path}: ")
