@@ -1,8 +1,10 @@
 """Updates run over TLS, with a trusted certificate only."""
 
 import ssl
+import time
 from datetime import datetime, timedelta, timezone
 from ipaddress import ip_address
+from types import SimpleNamespace
 
 import pytest
 from cryptography import x509
@@ -10,7 +12,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from fala import DownloadError, SlowDownloadError, UpdateLimits
+from fala import DownloadError, SlowDownloadError
+from fala.updates import fetcher
 from file_server import FileServer
 from vendors import Sender
 
@@ -44,17 +47,21 @@ def encrypted(certificate, vendor):
         yield server
 
 
-def test_a_trusted_certificate_is_accepted(device, vendor, encrypted, certificate, monkeypatch):
+def test_a_trusted_certificate_is_accepted(client, vendor, encrypted, certificate, monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     assert ssl.get_default_verify_paths().cafile == str(certificate)
-    assert device.update(encrypted.address, root=vendor.root).new == "model v1 (mid)"
-    encrypted.special["metadata/timestamp.json"] = Sender().trickling
-    hasty = UpdateLimits(silent_seconds=0.3, total_seconds=0.4)
+    assert client.update(encrypted.address, root=vendor.root) == "model v1"
+    later = SimpleNamespace(monotonic=lambda: time.monotonic() + 100_000)
+
+    def trickle(handler):
+        monkeypatch.setattr(fetcher, "time", later)
+        Sender().trickling(handler)
+
+    encrypted.special["metadata/timestamp.json"] = trickle
     with pytest.raises(SlowDownloadError, match="too slow"):
-        device.update(encrypted.address, root=vendor.root, limits=hasty)
+        client.update(encrypted.address, root=vendor.root)
 
 
-def test_an_untrusted_certificate_is_rejected(device, vendor, encrypted):
+def test_an_untrusted_certificate_is_rejected(client, vendor, encrypted):
     with pytest.raises(DownloadError, match="certificate"):
-        device.update(encrypted.address, root=vendor.root)
-    assert device.status().release == "old"
+        client.update(encrypted.address, root=vendor.root)
