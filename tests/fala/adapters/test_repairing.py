@@ -24,7 +24,6 @@ def close(first, second, tolerance=1e-5):
 @pytest.mark.parametrize(
     "statements",
     [
-        ["UPDATE slots SET weight = x'00' WHERE name = 'one/a'"],
         ["UPDATE slots SET weight = x'00'"],
         ["DELETE FROM slots WHERE name = 'one/a'"],
         ["DELETE FROM active WHERE adapter = 'one'"],

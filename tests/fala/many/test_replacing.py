@@ -39,21 +39,15 @@ def learned_users(tmp_path_factory, releases, labels):
 
 
 @pytest.fixture(scope="module")
-def reference(tmp_path_factory, learned_users, releases):
-    """Return a function that compares users with those who were replaced each by itself."""
+def alone(tmp_path_factory, learned_users, releases):
+    """Return the users' states after a replacement of each by itself."""
     folder = shutil.copytree(learned_users, tmp_path_factory.mktemp("reference") / "all")
     states = {}
     for user in USERS:
         with Device.open(folder / "users" / user) as device:
             device.replace(releases["mid"], Budget(20))
             states[user] = state(device)
-
-    def compare(folders):
-        for folder in folders:
-            with Device.open(folder) as device:
-                assert_close(state(device), states[folder.name], 1e-5)
-
-    return compare
+    return states
 
 
 @pytest.fixture
@@ -71,18 +65,14 @@ def shared(tmp_path, users):
 
 def active(folders):
     """Return the names of the active releases."""
-    names = []
-    for folder in folders:
-        with Device.open(folder) as device:
-            names.append(device.status().release)
-    return names
+    return [Device.examine(folder).active for folder in folders]
 
 
 @pytest.mark.parametrize(
     "workers", [1, 2, "threads", pytest.param("ray", marks=pytest.mark.thorough)]
 )
 def test_every_user_gets_the_model_of_a_replacement_alone(
-    users, shared, releases, reference, workers, monkeypatch
+    users, shared, releases, alone, workers, monkeypatch
 ):
     if workers == 2:
         monkeypatch.delenv(FORBIDDEN)
@@ -102,7 +92,9 @@ def test_every_user_gets_the_model_of_a_replacement_alone(
     assert result.new == "mid" and result.seconds > 0 and result.not_reached == 0
     assert result.forward_passes + result.shared == 80
     assert seen == [("devices", count, 4) for count in range(5)]
-    reference(users)
+    for folder in users:
+        with Device.open(folder) as device:
+            assert_close(state(device), alone[folder.name], 1e-5)
     # The release is on the disk once.
     assert [shared.devices(digest) for digest in shared] == [4, 4]
 
