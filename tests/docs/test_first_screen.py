@@ -8,8 +8,6 @@ import re
 
 import pytest
 
-import fala
-import fala_sim
 from checkout import ROOT
 from snippets import PAGES, blocks
 
@@ -35,13 +33,6 @@ def test_the_first_screen_is_short():
     assert README.index("pip install") < README.index("\n|")  # before any figure
 
 
-def test_its_names_are_public():
-    """Each call of the package, of a device and of the samples exists."""
-    for owner, name in re.findall(r"\b(fala|fala_sim|Device|device)\.(\w+)", SCREEN):
-        scope = {"fala": fala, "fala_sim": fala_sim}.get(owner, fala.Device)
-        assert hasattr(scope, name), f"{owner}.{name}"
-
-
 def test_its_extras_exist():
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     extras = re.findall(
@@ -54,11 +45,6 @@ def test_its_extras_exist():
 def test_its_links_lead_to_headings():
     for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", README):
         assert anchor in anchors(ROOT / (target or "README.md")), f"{target}#{anchor}"
-
-
-def test_each_reader_has_a_next_page():
-    for page in ("app", "vendor", "researcher"):
-        assert f"](docs/paths/{page}.md)" in README
 
 
 def test_the_table_agrees_with_the_sentences_below_it():

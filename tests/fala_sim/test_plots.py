@@ -78,18 +78,6 @@ def test_every_figure_is_drawn_and_every_table_filled(results, plots):
     assert lacking == ["1", "own", "ratings", "tags"]
 
 
-def test_one_kind_of_records_is_enough(tmp_path):
-    content = {"task": "matching", "old": "glove", "new": "minilm", "train": 9, "test": 5,
-               "title": "FaLA", "scores": {"auc": 0.7, "f1": 0.7, "accuracy": 0.7}}  # fmt: skip
-    for method in ("global-words", "fala"):
-        RecordStore(tmp_path).append(
-            RecordKey("labels", "films", method, "Ann", 0, "10.0"), content
-        )
-    drawn, missing = shown_entries(FIGURES.values(), frame(tmp_path))
-    assert [plot.name for plots in drawn for plot in plots] == ["labels-minilm"]
-    assert "'replacement'" in missing[0]
-
-
 # --- quality ---------------------------------------------------------------------------------
 
 

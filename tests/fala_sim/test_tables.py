@@ -269,13 +269,3 @@ def test_flips_are_from_the_old_model_that_the_user_had():
     table = made("2", ours, peer, installed)
     assert cell(table, name, method="FaLA") == 25
     assert cell(table, name, method="LoRA") == pytest.approx(5)
-    assert cell(made("headline", ours, installed), name, method="FaLA").mean == 25
-    against = made("comparisons", ours, peer, installed)
-    difference = cell(against, f"difference in {name}", against="LoRA")
-    assert difference.mean == pytest.approx(25 - 5)
-
-    counted = {"device": {"negative": 40, "positive": 0}}
-    budgets = replaced("fala", variant="20", flips=counted)
-    ends = [*replaced("global"), *replaced("fala-all")]
-    table = TABLES["frontier"](frame_of({"replacement": ends, "frontier": budgets}))
-    assert cell(table, name, **{"budget (passes)": 20}) == pytest.approx(20)

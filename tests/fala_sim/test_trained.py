@@ -33,7 +33,7 @@ SETTINGS = {"learning_rate": 1e-2, "epochs": 8}
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory):
     """A user with documents and a vendor's head of random weights."""
-    examples, labels = documents(96, seed=1)
+    examples, labels = documents(64, seed=1)
     folder = tmp_path_factory.mktemp("classifier") / "new"
     return make_situation(folder, examples, labels, make_head(scale=0.1), documents(40, seed=2))
 
@@ -41,7 +41,7 @@ def classifier(tmp_path_factory):
 @pytest.fixture(scope="module")
 def matcher(tmp_path_factory):
     """A user with histories and a vendor's head with an attention query."""
-    examples, labels = matches(96, seed=1)
+    examples, labels = matches(64, seed=1)
     head = make_head("matching", query=True, scale=0.1)
     folder = tmp_path_factory.mktemp("matcher") / "new"
     return make_situation(folder, examples, labels, head, matches(40, seed=2))
@@ -87,7 +87,7 @@ def test_three_labels_train_by_softmax_and_tags_together(link, tmp_path):
 
     random = make_head(labels=("a", "b", "c"), scale=0.1)
     head = Head("classification", random.labels, random.weight, random.bias, link=link)
-    (train, labels), (test, held_out) = documents(96, seed=1), documents(40, seed=2)
+    (train, labels), (test, held_out) = documents(64, seed=1), documents(40, seed=2)
     where = make_situation(tmp_path / "new", train, named(labels), head, (test, named(held_out)))
     logits = Full().fit(where, SETTINGS)(test)
     decided = logits == logits.max(axis=1, keepdims=True) if link is LABELS else logits > 0
@@ -186,7 +186,7 @@ def test_passes_and_stages_are_counted(classifier):
     meter = situation.meter
     assert list(meter.stages) == ["load", "train"]
     train = meter.stages["train"]
-    assert train.forward_passes == train.backward_passes == 3 * 96
+    assert train.forward_passes == train.backward_passes == 3 * 64
     assert train.seconds > 0
     assert train.backward_flops == pytest.approx(2 * train.forward_flops, rel=0.01)
     assert meter.batch["examples"] == 16

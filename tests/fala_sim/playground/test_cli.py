@@ -103,7 +103,7 @@ def named(tiny, folder, labels):
     random = Random(0)  # people who judge a fifth of the texts at random
     rows = [
         {**row, "label": labels[row["label"]] if random.random() < 0.8 else random.choice(labels)}
-        for row in data_rows(train=60)
+        for row in data_rows(users=1, train=60)
     ]
     path = folder / f"{'-'.join(labels)}.jsonl"
     path.write_text(jsonl(rows))

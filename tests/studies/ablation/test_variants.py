@@ -19,7 +19,7 @@ def rows(where):
 
 @pytest.fixture(scope="module")
 def where():
-    return situation(train=200)
+    return situation(train=100)
 
 
 @pytest.fixture(scope="module")
@@ -31,11 +31,11 @@ def by_name(where):
 @pytest.mark.parametrize(
     ("task", "labels", "train", "one_class"),
     [
-        ("classification", 3, 80, False),
-        ("matching", 2, 80, False),
+        ("classification", 3, 60, False),
+        ("matching", 2, 60, False),
         ("classification", 2, 0, False),
         ("classification", 2, 3, True),
-        ("classification", 2, 40, True),
+        ("classification", 2, 20, True),
     ],
 )
 def test_every_variant_is_present_in_order_and_finite(task, labels, train, one_class):
@@ -77,7 +77,7 @@ def test_starts_are_solved_on_as_many_examples_as_the_paper_says(by_name):
 def test_own_labels_alone_do_not_depend_on_the_vendor():
     logits = []
     for sign, bias in ((1, 0), (-1, 3)):
-        where = situation("matching", train=60)
+        where = situation("matching", train=20)
         head = where.new.head
         head.weight, head.bias = sign * head.weight, head.bias + bias
         logits.append(rows(where)["table6-own-labels"][0](where.user.test))
