@@ -34,7 +34,7 @@ def test_a_known_regular_expression_is_quick_on_any_text(expression):
     audit_tokenizer(changed(pre_tokenizer=split(expression)), 0, signed=False)
     part = pre_tokenizers.Split(Regex(expression), "isolated")
     for unit in RUNS:  # the library ends a search that takes exponential time by a panic
-        assert part.pre_tokenize_str(unit * 10_000 + "x")
+        assert part.pre_tokenize_str(unit * 2_000 + "x")
 
 
 @pytest.mark.parametrize("expression", ["(a+)+$", "(.*a){20}", "(a", QWEN + " "], ids=repr)

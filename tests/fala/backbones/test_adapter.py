@@ -27,8 +27,12 @@ def adapter():
     return AdapterWeights({DOWN: numbers(WIDTH, 3), UP: numbers(3, WIDTH, seed=1)})
 
 
-def test_embeddings_with_an_adapter_equal_the_formula(encoder, adapter):
-    plain = OnnxEncoder(onnx_model().SerializeToString(), tokenizer_json(), max_length=MAX_LENGTH)
+@pytest.fixture(scope="module")
+def plain():
+    return OnnxEncoder(onnx_model().SerializeToString(), tokenizer_json(), max_length=MAX_LENGTH)
+
+
+def test_embeddings_with_an_adapter_equal_the_formula(encoder, plain, adapter):
     plain_embeddings = plain.encode(TEXTS)
     np.testing.assert_array_equal(encoder.encode(TEXTS), plain_embeddings)
     expected = plain_embeddings + plain_embeddings @ adapter.inputs[DOWN] @ adapter.inputs[UP]
@@ -79,8 +83,7 @@ def test_adapters_for_another_graph_are_rejected(encoder, inputs, match):
         encoder.encode(TEXTS, AdapterWeights(inputs))
 
 
-def test_a_backbone_without_optional_inputs_rejects_adapters(adapter):
-    plain = OnnxEncoder(onnx_model().SerializeToString(), tokenizer_json(), max_length=MAX_LENGTH)
+def test_a_backbone_without_optional_inputs_rejects_adapters(plain, adapter):
     assert plain.optional_inputs == {}
     lazy = LazyBackbone(lambda: plain)
     np.testing.assert_array_equal(lazy.encode(TEXTS), plain.encode(TEXTS))

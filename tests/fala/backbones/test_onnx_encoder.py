@@ -6,23 +6,35 @@ import os
 import numpy as np
 import pytest
 
+pytest.importorskip("onnx")
+
+from onnx import TensorProto, helper
+
 from bundles import DIMENSION, MAX_LENGTH, WORDS, onnx_model, tokenizer_json
 from fala.backbones import OnnxEncoder
 from fala.backbones.onnx_encoder import RUN_TOKENS
 from fala.base.errors import BundleFormatError
+from optional_graphs import DOWN, optional_model
 
 TEXTS = ["I love this film!", "", "awful . " * 40, "zzz", "a", "the film was not good , was it"]
 
 
+MODEL, TOKENIZER = onnx_model().SerializeToString(), tokenizer_json()
+
+
+def encoder_of(model=MODEL, tokenizer=TOKENIZER, max_length=MAX_LENGTH):
+    return OnnxEncoder(model, tokenizer, max_length=max_length)
+
+
 @pytest.fixture(scope="module")
 def encoder():
-    return OnnxEncoder(onnx_model().SerializeToString(), tokenizer_json(), max_length=MAX_LENGTH)
+    return encoder_of()
 
 
 def test_long_texts_are_cut(encoder):
     cut = " ".join(["good"] * (MAX_LENGTH - 2))
     np.testing.assert_array_equal(encoder.encode([cut + " bad" * 9]), encoder.encode([cut]))
-    whole = OnnxEncoder(onnx_model().SerializeToString(), tokenizer_json())
+    whole = encoder_of(max_length=None)
     assert not np.allclose(whole.encode([cut + " bad" * 9]), encoder.encode([cut]))
 
 
@@ -59,7 +71,7 @@ def test_threads_are_limited_to_the_allowed_cores():
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(allowed)})
     try:
-        encoder = OnnxEncoder(onnx_model().SerializeToString(), tokenizer_json())
+        encoder = encoder_of()
     finally:
         os.sched_setaffinity(0, allowed)
     assert encoder._threads == 1
@@ -70,7 +82,7 @@ def test_threads_are_limited_to_the_allowed_cores():
 def test_empty_texts_without_special_tokens_are_encoded():
     tokenizer = json.loads(tokenizer_json())
     tokenizer["post_processor"] = None
-    encoder = OnnxEncoder(onnx_model().SerializeToString(), json.dumps(tokenizer).encode())
+    encoder = encoder_of(tokenizer=json.dumps(tokenizer).encode())
     embeddings = encoder.encode(["", "good", ""])
     assert np.isfinite(embeddings).all()
     assert np.array_equal(embeddings[0], embeddings[2])
@@ -85,16 +97,14 @@ def test_the_tokenizers_padding_and_truncation_are_ignored(encoder):
         "strategy": {"Fixed": 64}, "direction": "Right", "pad_to_multiple_of": None,
         "pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]",
     }  # fmt: skip
-    padded = OnnxEncoder(
-        onnx_model().SerializeToString(), json.dumps(tokenizer).encode(), max_length=MAX_LENGTH
-    )
+    padded = encoder_of(tokenizer=json.dumps(tokenizer).encode())
     np.testing.assert_array_equal(padded.encode(TEXTS), encoder.encode(TEXTS))
 
 
 @pytest.mark.parametrize("max_length", [1, 2])
 def test_a_max_length_without_room_for_tokens_is_rejected(max_length):
     with pytest.raises(BundleFormatError, match="no room beside 2 special"):
-        OnnxEncoder(onnx_model().SerializeToString(), tokenizer_json(), max_length=max_length)
+        encoder_of(max_length=max_length)
 
 
 def changed(change):
@@ -125,13 +135,11 @@ def renamed_input(graph):
 @pytest.mark.parametrize("change", [extra_input, another_output, float_ids, renamed_input])
 def test_other_inputs_and_outputs_are_rejected(change):
     with pytest.raises(BundleFormatError, match="the graph takes"):
-        OnnxEncoder(changed(change), tokenizer_json())
+        encoder_of(changed(change))
 
 
 def model_with_output(name, shape):
     """Make the model with another of its values as its output, declared with a shape."""
-    from onnx import TensorProto, helper
-
     model = onnx_model()
     model.graph.output[0].CopyFrom(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
     return model.SerializeToString()
@@ -142,20 +150,18 @@ def model_with_output(name, shape):
 )
 def test_a_graph_without_a_fixed_dimension_is_rejected(name, shape):
     with pytest.raises(BundleFormatError, match="output has shape"):
-        OnnxEncoder(model_with_output(name, shape), tokenizer_json())
+        encoder_of(model_with_output(name, shape))
 
 
 def test_wrong_output_shapes_are_rejected():
-    encoder = OnnxEncoder(model_with_output("mask", ["n", DIMENSION]), tokenizer_json())
+    encoder = encoder_of(model_with_output("mask", ["n", DIMENSION]))
     with pytest.raises(BundleFormatError, match=r"shape \(1, 3\) for 1 text;"):
         encoder.encode(["good"])
 
 
 def test_a_failing_model_raises_a_bundle_error():
     # The tokenizer has more tokens than the model.
-    encoder = OnnxEncoder(
-        onnx_model().SerializeToString(), tokenizer_json((*WORDS, "beyond", "further"))
-    )
+    encoder = encoder_of(tokenizer=tokenizer_json((*WORDS, "beyond", "further")))
     with pytest.raises(BundleFormatError, match="the model fails"):
         encoder.encode(["good", "further"])
 
@@ -164,6 +170,49 @@ def test_nan_outputs_are_rejected():
     def logarithm(graph):
         graph.node[-1].op_type = "Log"
 
-    encoder = OnnxEncoder(changed(logarithm), tokenizer_json())
+    encoder = encoder_of(changed(logarithm))
     with pytest.raises(BundleFormatError, match="NaN, infinity, or a number above 65504"):
         encoder.encode(["good"])
+
+
+# A trial of a release, with token ids that no text has, and with shapes of optional inputs
+
+
+def test_ids_of_the_vocabulary_are_run(encoder):
+    assert encoder.vocabulary == list(range(len(WORDS) + 3))
+    assert encoder.tokenize(["a good film"]) == [[2, 5, 11, 8, 3]]
+    encoder.try_ids([encoder.vocabulary])
+    encoder.try_ids([[0], [29]])
+    with pytest.raises(BundleFormatError, match="the model fails"):
+        encoder.try_ids([[30]])
+
+
+def test_optional_inputs_are_run_at_their_largest():
+    """The memory of this graph grows with an adapter's columns only."""
+    nodes = [
+        helper.make_node("Shape", [DOWN], ["shape"], start=1),
+        helper.make_node("Concat", ["shape"] * 8, ["sizes"], axis=0),
+        helper.make_node("ConstantOfShape", ["sizes"], ["zeros"]),
+        helper.make_node("ReduceSum", ["zeros"], ["extra"], keepdims=0),
+    ]
+    encoder = encoder_of(optional_model(nodes))
+    encoder.try_ids([[1, 2, 3]])
+    with pytest.raises(BundleFormatError, match="the model fails"):
+        encoder.try_ids([[1, 2, 3]], optional=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        (DOWN, {"shape": [8, 4]}),
+        (DOWN, {"shape": ["a", "b"]}),
+        (DOWN, {"shape": [8]}),
+        (DOWN, {"shape": [1 << 40, "m"]}),
+        (DOWN, {"kind": TensorProto.DOUBLE}),
+        (DOWN, {"default": np.zeros((8, 1, 1), np.float32)}),
+    ],
+    ids=range(6),
+)
+def test_hostile_shapes_are_rejected(name, change):
+    with pytest.raises(BundleFormatError, match=r"another shape|cannot load"):
+        encoder_of(optional_model(changed=(name, change)))

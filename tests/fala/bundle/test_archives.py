@@ -1,5 +1,6 @@
 """Only one form of zip archive is a bundle, so that all readers read the same."""
 
+import os
 import struct
 import zipfile
 import zlib
@@ -10,6 +11,16 @@ from bundles import archive_of, entries_of, refused, renamed, write_word_vector_
 from fala import Bundle, BundleDigestError, BundleError, BundleFormatError
 from fala.bundle import archive as archive_module
 from fala.bundle import format as layout
+
+
+def test_paths_without_a_bundle_file_are_rejected(tmp_path):
+    for path in (tmp_path, tmp_path / ("x" * 5000), "/dev/null", tmp_path / "none"):
+        with pytest.raises(BundleError):
+            Bundle.open(path)
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(BundleFormatError, match="not a file"):  # without waiting for a writer
+            Bundle.open(tmp_path / "pipe")
 
 
 def test_other_bytes_and_added_bytes_are_rejected(release, bad):

@@ -17,10 +17,11 @@ from bundles import (
     write_word_vectors,
 )
 from checkout import SUPPORT
-from fala import Bundle, BundleFormatError, DataError
+from fala import Bundle, BundleFormatError, DataError, FalaError
 from fala.bundle import format as layout
+from fala.model.bridge import Bridge
 from fala.model.heads import Head
-from fala_export import write_bundle, write_external, write_release
+from fala_export import add_bridge, write_bundle, write_external, write_release
 from fala_export.bundle.writing import add_version
 
 
@@ -151,6 +152,33 @@ def test_a_bundle_that_cannot_be_written_is_an_error_of_fala(tmp_path):
             with pytest.raises(DataError, match=re.escape(f"{path}: cannot be written: {why}")):
                 write(path)
     assert names_in(tmp_path) == ["a.fala"]
+
+
+@pytest.mark.parametrize("wrong", [None, 5, "x", b"x", [], [1], {1, 2}], ids=repr)
+def test_wrong_arguments_of_writers_are_rejected(wrong, release, tmp_path):
+    path, manifest, files = tmp_path / "x.fala", word_vector_manifest(), word_vector_files()
+    zeros = np.zeros(DIMENSION, np.float32)
+    bridge = Bridge("0" * 64, np.zeros((3, DIMENSION), np.float32), zeros, zeros)
+    calls = [
+        lambda: write_bundle(path, wrong, files),
+        lambda: write_bundle(path, manifest, wrong),
+        lambda: write_bundle(path, manifest, {**files, "x": wrong if wrong != b"x" else 1}),
+        lambda: write_bundle(path, manifest, {**files, ("a",): b""}),
+        lambda: write_bundle(path, manifest, {**files, "\ud800": b""}),
+        lambda: write_release(path, wrong, make_head(), {}),
+        lambda: write_release(path, release, wrong, {}),
+        lambda: write_release(path, release, make_head(), wrong),
+        lambda: add_bridge(path, wrong, bridge, {}),
+        lambda: add_bridge(path, release, wrong, {}),
+        lambda: add_bridge(path, release, bridge, wrong),
+        lambda: release.read(wrong),
+    ]
+    if wrong is not None:  # a backbone without a head
+        calls.append(lambda: write_bundle(path, manifest, files, wrong))
+    for call in calls:
+        with pytest.raises(FalaError):
+            call()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch):

@@ -7,12 +7,23 @@ import struct
 import numpy as np
 import pytest
 
-from bundles import DIMENSION, archive_of, entries_of, make_head, refused, repacked
+from bundles import (
+    DIMENSION,
+    archive_of,
+    entries_of,
+    make_head,
+    onnx_model,
+    refused,
+    repacked,
+    tokenizer_json,
+)  # fmt: skip
 from fala import Bundle, BundleDigestError, BundleFormatError, BundleVersionError
+from fala.backbones import OnnxEncoder
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes, read_array
 from fala.bundle.manifest import read_json
 from fala.text.ngrams import BUCKETS
+from optional_graphs import stored
 
 
 def array(*shape, dtype=np.float32, filled=1.0):
@@ -95,6 +106,21 @@ def test_fields_of_a_later_version_are_ignored(release, bad):
     assert bundle.manifest == release.manifest
 
 
+@pytest.mark.parametrize(
+    "text", ["\x1b[2J", "a\nb", "a\0", "\u202ecod", "\x9b31m", "\u2028", "x" * 3000], ids=repr
+)
+def test_manifests_with_control_characters_are_rejected(text, release, bad):
+    for fields in ({"name": text}, {"precision": text}, {"labels": ["0", text]}):
+        with pytest.raises(BundleFormatError) as caught:
+            Bundle.open(bad(repacked(release.path, **fields)))
+        assert str(caught.value).isprintable()
+
+
+def test_names_may_be_in_any_script(release, bad):
+    for text in ("Größe 3", "مرحبا", "日本", "👩‍👩‍👧 ok", "naïve"):
+        assert Bundle.open(bad(repacked(release.path, name=text)))
+
+
 # The files
 
 
@@ -167,6 +193,14 @@ NINE = {layout.HEAD_WEIGHT: array_bytes(NINE.weight), layout.HEAD_BIAS: array_by
 def test_unusable_parts_are_rejected(request, bad, of, changes, fields, match):
     whole = request.getfixturevalue(of)
     refused(bad(repacked(whole.path, changes, **fields)), BundleFormatError, match)
+
+
+def test_a_model_in_onnxruntimes_own_format_is_rejected(encoder, bad, tmp_path):
+    """Such a file could refer to data outside itself."""
+    data = stored(onnx_model().SerializeToString(), tmp_path / "model.ort")
+    refused(bad(repacked(encoder.path, {layout.ONNX_MODEL: data})), BundleFormatError, "ONNX|onnx")
+    with pytest.raises(BundleFormatError, match="onnxruntime cannot load"):
+        OnnxEncoder(data, tokenizer_json())
 
 
 # Arrays

@@ -1,4 +1,4 @@
-"""The hint how to add an extra follows the note that an installer leaves (PEP 610)."""
+"""Errors are of one line, and say how to add an extra by the note of an installer (PEP 610)."""
 
 import json
 import runpy
@@ -8,7 +8,7 @@ import pytest
 
 import fala.base.errors
 from checkout import ROOT
-from fala.base.errors import MissingExtraError, install_hint, needs
+from fala.base.errors import MissingExtraError, install_hint, needs, safe_line
 
 COMMIT = "0" * 40
 
@@ -52,6 +52,11 @@ def test_without_a_note_a_clone_is_named_and_else_the_wheel(tmp_path, monkeypatc
     shutil.copyfile(fala.base.errors.__file__, alone)
     hint = runpy.run_path(str(alone))["install_hint"]("ota")
     assert hint == "install the wheel of fala-sdk with its extra [ota]"
+
+
+def test_safe_line_makes_one_printable_line():
+    assert safe_line("a\n\x1b[31m b\u202e") == "a \\x1b[31m b\\u202e"
+    assert len(safe_line("x" * 10_000)) == 500
 
 
 def write_installed(folder, note):
