@@ -299,7 +299,8 @@ class Experiment:
             on the first division of each group of people.
         variants: Variants of the records, by a user's number of train examples.
         search: The experiment that chooses the settings; None if the methods have none.
-        more: More arguments of the job, made just before it runs.
+        through: Names of successive releases. Each is prepared with bridges from those before it,
+            and the job's argument ``through`` has their files.
         users: Maximum number of a division's users; None for all.
         alone: Whether it measures this machine. Its tasks then run here, one by one, at the end.
     """
@@ -310,7 +311,7 @@ class Experiment:
     divisions: Callable[[PeopleStudy], list[Participants]] = first_of_classes
     variants: Callable[[int], Iterable[object]] | None = None
     search: Experiment | None = None
-    more: Callable[[PeopleStudy, Participants], Mapping[str, Any]] = lambda study, division: {}
+    through: tuple[str, ...] = ()
     users: int | None = None
     alone: bool = False
 
@@ -349,15 +350,16 @@ class Experiment:
         key = keys[0].of("")
 
         def make() -> Call:
-            path = study.prepared(division.data, division.seed, division.role)
-            arguments = dict(self.more(study, division))
+            prepared = partial(study.prepared, division.data, division.seed, division.role)
+            later = enumerate(self.through)
+            paths = [prepared(), *(prepared(name, self.through[:number]) for number, name in later)]
+            arguments: dict[str, Any] = {"through": paths[1:]} if self.through else {}
             if self.variants is not None:
                 arguments["done"] = study.store.keys.intersection(keys)
             if self.search is not None:
                 by_variant = self.search.variants is not None
                 arguments["settings"] = settings if by_variant else settings.get("", {})
-            paths = [path, *arguments.get("through", ())]
-            job = partial(self.job, key, path, **arguments)
+            job = partial(self.job, key, paths[0], **arguments)
             if key.method in FILES:
                 job = partial(with_methods, [FILES[key.method]], job)
             return Call(job, partial(release_inputs, paths, trains=key.method in TRAINED))

@@ -19,8 +19,6 @@ from fala_sim.methods.situation import Situation
 from fala_sim.prepare.measured import EmbeddingByText, LogitArray
 from fala_sim.records.meter import Stage
 
-#: Embeddings of n texts, shape (n, d).
-
 
 @dataclass(frozen=True)
 class SpaceMap:

@@ -14,7 +14,7 @@ from fala.model.heads import PersonalModel
 from fala_sim.data.users import User
 from fala_sim.engine.job import Engine, Log
 from fala_sim.experiments import people
-from fala_sim.experiments.people import Experiment, Participants, PeopleStudy
+from fala_sim.experiments.people import Experiment
 from fala_sim.experiments.plan import PeoplePlan
 from fala_sim.experiments.runner import Made, Records, timed
 from fala_sim.experiments.subject import Subject
@@ -146,22 +146,13 @@ class _Life:
         return label_figures(scores, positions(self.user.test_labels, release.head.labels))
 
 
-def _through(study: PeopleStudy, division: Participants) -> dict[str, Any]:
-    return {
-        "through": [
-            study.prepared(division.data, division.seed, "test", name, earlier=RELEASES[:number])
-            for number, name in enumerate(RELEASES)
-        ]
-    }
-
-
 EXPERIMENTS = (
     Experiment(
         "history",
         history,
         methods=lambda _: [SHIPPED],
         variants=lambda _: PASSES,
-        more=_through,
+        through=RELEASES,
     ),
 )
 
