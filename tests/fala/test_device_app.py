@@ -161,25 +161,22 @@ def test_a_threshold_is_for_the_positive_label(tmp_path, releases, labels, posit
             assert device.predict(PROBES, threshold=threshold).tolist() == expected
 
 
-@pytest.mark.parametrize(("chosen", "positive"), [(None, "d"), ("a", "a")])
-def test_a_release_may_add_labels_but_not_lose_any(tmp_path, chosen, positive):
+def test_a_release_may_add_labels_but_not_lose_any(tmp_path):
     two, three = (
         bridged.write_releases(tmp_path / name, labels=tuple(name), bridges=False)
         for name in ("ad", "abd")
     )
-    with Device.create(tmp_path / "device", two["old"], positive=chosen) as device:
+    with Device.create(tmp_path / "device", two["old"]) as device:
         device.learn(TEXTS, bridged.planted_labels(two["old"], TEXTS))
-        assert_ranked_by(device, positive)
         report = device.replace(three["mid"], Budget(60))
         assert (device.labels, report.labelled) == (("a", "d", "b"), 60)
-        assert_ranked_by(device, positive)
+        assert_ranked_by(device, "d")  # it was the positive one of two
         assert device.learn(["good film"], ["b"]).labelled == 91
         with pytest.raises(BundleMismatchError, match="a, d"):
             device.replace(two["new"])
         # The earlier release does not know the label: the example waits for one that does.
         device.rollback()
         assert device.labels == ("a", "d")
-        assert_ranked_by(device, positive)
         assert device.learn(["bad film"], ["d"]).fitted == 91
         device.rollback()
         assert [row.label for row in device.examples(label="b")] == ["b"]
