@@ -15,35 +15,24 @@ from fala.bundle.arrays import array_bytes
 from fala_export import write_external
 
 
-def encoder_of(release):
-    backbone = Bundle.open(release).backbone()
-    return backbone.encode
-
-
-def write(path, release, name="cloud", version="1"):
-    """Write a release for an app's own encoder, which is another release's backbone."""
-    encode = encoder_of(release)
-    probes = dict(zip(PROBES[:16], encode(PROBES[:16]), strict=True))
-    write_external(path, name, version, Bundle.open(release).head(), probes)
-    return path
-
-
-@pytest.fixture(scope="module")
-def external(tmp_path_factory, releases):
-    """The releases mid and new without their models, with bridges from old to mid to new."""
-    folder = tmp_path_factory.mktemp("external")
-    written = {"mid": write(folder / "mid.fala", releases["mid"])}
-    written["new"] = write(folder / "new.fala", releases["new"], version="2")
-    for before, source, after in (("old", releases["old"], "mid"), ("mid", written["mid"], "new")):
-        learned = bridged.learned_bridge(*(Bundle.open(releases[age]) for age in (before, after)))
-        bridge = replace(learned, source=Bundle.open(source).backbone_digest)
-        bridged.add_bridge(written[after], Bundle.open(written[after]), bridge, {})
-    return written
-
-
 @pytest.fixture(scope="module")
 def functions(releases):
-    return {"cloud 1": encoder_of(releases["mid"]), "cloud 2": encoder_of(releases["new"])}
+    ages = {"cloud 1": "mid", "cloud 2": "new"}
+    return {name: Bundle.open(releases[age]).backbone().encode for name, age in ages.items()}
+
+
+@pytest.fixture(scope="module")
+def external(tmp_path_factory, releases, functions):
+    """The releases mid and new without their models, with a bridge between them."""
+    folder = tmp_path_factory.mktemp("external")
+    models = {age: Bundle.open(releases[age]) for age in ("mid", "new")}
+    for version, (age, model) in zip("12", models.items(), strict=True):
+        probes = dict(zip(PROBES[:16], functions[f"cloud {version}"](PROBES[:16]), strict=True))
+        write_external(folder / f"{age}.fala", "cloud", version, model.head(), probes)
+    mid, new = (Bundle.open(folder / f"{age}.fala") for age in models)
+    bridge = replace(bridged.learned_bridge(*models.values()), source=mid.backbone_digest)
+    bridged.add_bridge(new.path, new, bridge, {})
+    return {"mid": mid.path, "new": new.path}
 
 
 def test_an_external_encoder_equals_its_model(tmp_path, releases, external, functions, labels):
@@ -141,20 +130,17 @@ def test_write_external_rejects_wrong_arguments(tmp_path, releases):
 def test_a_hostile_external_bundle_is_rejected(tmp_path, releases):
     path, embeddings = tmp_path / "x.fala", "encoder/embeddings.npy"
     write_external(path, "n", "1", Bundle.open(releases["mid"]).head(), {"a": np.ones(12)})
-    for changes in (
-        {"encoder/inputs.json": b'["a", 5]'},
-        {"encoder/inputs.json": b'["\\ud800"]'},
-        {embeddings: array_bytes(np.ones((1, 12)))},
-        {embeddings: array_bytes(np.full((1, 12), 1e38, np.float32))},
-        {embeddings: array_bytes(np.zeros((1, 12), np.float32))},
-        {embeddings: None},
-    ):
-        (tmp_path / "y.fala").write_bytes(repacked(path, changes))
+    for files, fields in (
+        ({"encoder/inputs.json": b'["a", 5]'}, {}),
+        ({"encoder/inputs.json": b'["\\ud800"]'}, {}),
+        ({embeddings: array_bytes(np.ones((1, 12)))}, {}),
+        ({embeddings: array_bytes(np.full((1, 12), 1e38, np.float32))}, {}),
+        ({embeddings: array_bytes(np.zeros((1, 12), np.float32))}, {}),
+        ({embeddings: None}, {}), ({}, {"name": " "}),
+    ):  # fmt: skip
+        (tmp_path / "y.fala").write_bytes(repacked(path, files, **fields))
         with pytest.raises(BundleError):
             Bundle.open(tmp_path / "y.fala")
-    (tmp_path / "y.fala").write_bytes(repacked(path, name=" "))
-    with pytest.raises(BundleError):
-        Bundle.open(tmp_path / "y.fala")
 
 
 @pytest.mark.parametrize("method", ["learn", "predict"])
