@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +12,10 @@ from onnx import ModelProto
 
 from fala.backbones import OnnxEncoder, StaticEmbeddings
 from fala.base.examples import Example, unique_texts
-from fala.bundle.format import MAX_TOKENS, ONNX, ONNX_MODEL, STATIC, TOKENIZER, VECTORS
+from fala.bundle.format import ONNX, ONNX_MODEL, STATIC, TOKENIZER, VECTORS
 from fala.bundle.manifest import Manifest
 from fala.bundle.writing import write_bundle
 from fala.cli import progress
-from fala.model.heads import Vectors
 from fala_export.base.checks import check_room
 from fala_export.base.errors import ExportError
 from fala_export.base.files import MEGABYTE, megabytes, writing
@@ -38,33 +35,6 @@ from fala_export.recipe.settings import ExportOptions
 
 _NAMES = {"none": "fp32"}  # The precision's name in the manifest.
 _TIMED_TEXTS = 32
-
-
-@dataclass(frozen=True)
-class Export:
-    """An encoder as a device will run it, not yet packed.
-
-    Attributes:
-        encoder: The exported encoder.
-        options: The export options.
-        max_length: Number of tokens of a text that are read.
-        precision: One of ``PRECISIONS``.
-        float_model: The ONNX graph in float32, or as the given file stores it.
-        files: The bundle's files of the backbone, by name.
-        backbone: The backbone that runs the files.
-        exported: Embeddings of the compared texts by the backbone, by text.
-        reference: Embeddings of the same texts by the encoder in float32, by text.
-    """
-
-    encoder: Encoder
-    options: ExportOptions
-    max_length: int | None
-    precision: str
-    float_model: ModelProto
-    files: Mapping[str, bytes]
-    backbone: OnnxEncoder | StaticEmbeddings
-    exported: Mapping[str, Vectors]
-    reference: Mapping[str, Vectors]
 
 
 def check_disk(encoder: Encoder, options: ExportOptions, *folders: Path) -> None:
@@ -90,102 +60,22 @@ def check_disk(encoder: Encoder, options: ExportOptions, *folders: Path) -> None
     check_room(needed, Path(tempfile.gettempdir()), *folders)
 
 
-def convert(
+def write_backbone(
     encoder: Encoder,
+    out: Path,
     options: ExportOptions,
     examples: Sequence[Example],
     whole: Encoder | None = None,
-) -> Export:
-    """Convert an encoder to the model that a device runs, and compare both.
+) -> dict[str, Any]:
+    """Write the model that a device runs as a bundle without a head, and compare both models.
 
     Args:
         encoder: A loaded or trained encoder, or an encoder's ONNX file.
+        out: The bundle to write; not changed if anything fails.
         options: The export options.
         examples: Examples on which parity is measured.
         whole: The model before its vocabulary was trimmed, to compare with; None compares with the
             encoder itself.
-
-    Raises:
-        ExportError: The model cannot be exported with these options, or its mean cosine is too low.
-    """
-    if encoder.pooling == LAYERS and options.adapters:
-        raise ExportError(
-            f"adapters do not support the pooling {encoder.pooling}; choose another with --pooling"
-        )
-    table = encoder.table
-    if table is not None and options.adapters:
-        raise ExportError(f"{options.name}: adapters need a transformer, not a table of vectors")
-    max_length = encoder.length(options.max_length)
-    texts = unique_texts(examples)
-    with progress("tracing the graph"):
-        float_model = encoder.graph()
-    stored = stored_precision(float_model)
-    precisions = [
-        precision for precision in reversed(PRECISIONS if table is None else TABLE_PRECISIONS)
-        if options.precision in (precision, "auto") and encoder.size * SHARES[precision] < LARGEST
-    ]  # fmt: skip
-    if stored != "none":
-        if options.precision not in ("auto", "none", ExportOptions.precision, stored):
-            raise ExportError(
-                f"{options.name}: its weights are already in {stored}, not in float32; export "
-                "them unchanged with --quantize none, or use the model in float32"
-            )
-        precisions = ["none"]
-    if not precisions:
-        raise ExportError(
-            f"{options.name}: static embeddings do not support {options.precision}; choose one "
-            f"of {', '.join(TABLE_PRECISIONS)} with --quantize"
-        )
-    with progress("embedding texts with the model", len(texts)) as bar:
-        reference = (whole or encoder).encode(texts, max_length, step=bar.update)
-    stored_in = partial(_stored_graph, encoder, options, float_model, max_length)
-    cosines = {}
-    for precision in precisions:
-        files, backbone = (stored_in if table is None else table.stored)(precision)
-        exported = embed(backbone, texts, f"embedding texts in {precision}")
-        cosines[precision] = compare_embeddings(exported, reference)["mean_cosine"]
-        if cosines[precision] >= options.min_cosine:
-            return Export(
-                encoder,
-                options,
-                max_length if table is None else table.max_length,
-                precision if stored == "none" else stored,
-                float_model,
-                files,
-                backbone,
-                dict(zip(texts, exported, strict=True)),
-                dict(zip(texts, reference, strict=True)),
-            )
-    measured = ", ".join(f"{cosine:.4f} in {precision}" for precision, cosine in cosines.items())
-    raise ExportError(
-        f"{options.name}: the mean cosine to the model in float32 is {measured}, but must be at "
-        f"least {options.min_cosine}; choose a finer precision, or a lower --min-cosine"
-    )
-
-
-def _stored_graph(
-    encoder: Encoder,
-    options: ExportOptions,
-    float_model: ModelProto,
-    max_length: int,
-    precision: str,
-) -> tuple[dict[str, bytes], OnnxEncoder]:
-    """Return the files of a graph's bundle by name, and the backbone that they define."""
-    tokenizer = encoder.tokenizer
-    graph = quantize(float_model, precision, token_sequences(tokenizer, max_length))
-    if options.adapters:
-        graph = add_adapter_inputs(graph)
-    model = graph.SerializeToString(deterministic=True)
-    backbone = OnnxEncoder(model, tokenizer, max_length=max_length, pad_id=encoder.pad_id)
-    return {ONNX_MODEL: model, TOKENIZER: tokenizer}, backbone
-
-
-def pack(export: Export, out: Path) -> dict[str, Any]:
-    """Write an export as a bundle without a head.
-
-    Args:
-        export: An export from ``convert``.
-        out: The bundle to write; not changed if anything fails.
 
     Returns:
         A summary of what was written: name, kind, dimension, precision, size in megabytes, parity
@@ -194,30 +84,63 @@ def pack(export: Export, out: Path) -> dict[str, Any]:
         as a graph.
 
     Raises:
-        ExportError: The output cannot be written.
+        ExportError: The model cannot be exported with these options, its mean cosine is too low, or
+            the output cannot be written.
     """
-    encoder, options = export.encoder, export.options
-    not_kept = {"not_kept": dict(encoder.not_kept)} if encoder.not_kept else {}
-    texts = list(export.exported)
-    is_graph = ONNX_MODEL in export.files
-    parity = {
-        **compare_embeddings(
-            np.stack([export.exported[text] for text in texts]),
-            np.stack([export.reference[text] for text in texts]),
-        ),
-        "megabytes": round(len(export.files[ONNX_MODEL if is_graph else VECTORS]) / MEGABYTE, 2),
-        "fp32_megabytes": round(model_bytes(export.float_model) / MEGABYTE, 2),
+    table, texts = encoder.table, unique_texts(examples)
+    if encoder.pooling == LAYERS and options.adapters:
+        raise ExportError(
+            f"adapters do not support the pooling {encoder.pooling}; choose another with --pooling"
+        )
+    if table is not None and options.adapters:
+        raise ExportError(f"{options.name}: adapters need a transformer, not a table of vectors")
+    max_length = encoder.length(options.max_length)
+    with progress("tracing the graph"):
+        graph = encoder.graph()
+    stored = stored_precision(graph)
+    precisions = _precisions(encoder, options, stored)
+    with progress("embedding texts with the model", len(texts)) as bar:
+        reference = (whole or encoder).encode(texts, max_length, step=bar.update)
+    backbone: OnnxEncoder | StaticEmbeddings
+    cosines = {}
+    for precision in precisions:
+        if table is None:
+            files, backbone = _stored_graph(encoder, options, graph, max_length, precision)
+        else:
+            files, backbone = table.stored(precision)
+        exported = embed(backbone, texts, f"embedding texts in {precision}")
+        parity = compare_embeddings(exported, reference)
+        cosines[precision] = parity["mean_cosine"]
+        if cosines[precision] >= options.min_cosine:
+            break
+    else:
+        measured = ", ".join(f"{cosine:.4f} in {name}" for name, cosine in cosines.items())
+        raise ExportError(
+            f"{options.name}: the mean cosine to the model in float32 is {measured}, but must be "
+            f"at least {options.min_cosine}; choose a finer precision, or a lower --min-cosine"
+        )
+    parity |= {
+        "megabytes": round(len(files[ONNX_MODEL if table is None else VECTORS]) / MEGABYTE, 2),
+        "fp32_megabytes": round(model_bytes(graph) / MEGABYTE, 2),
+        **({} if stored == "none" else {"reference": stored}),
     }
-    if (stored := stored_precision(export.float_model)) != "none":
-        parity["reference"] = stored
-    timing = {"speed": _speed(export, texts)} if is_graph else {}
-    not_static = encoder.not_static
+    timing, of_graph = {}, {}
+    if table is None:
+        timing = {"speed": _speed(encoder, max_length, graph, files[ONNX_MODEL], texts)}
+        of_graph = {
+            "pad_id": encoder.pad_id,
+            "opset": next(entry.version for entry in graph.opset_import if not entry.domain),
+            "cost": cost(graph, encoder.longest),
+            **({"optional_inputs": ["adapters"]} if options.adapters else {}),
+        }
+    not_kept = {"not_kept": dict(encoder.not_kept)} if encoder.not_kept else {}
+    used = precision if stored == "none" else stored
     manifest = Manifest(
         name=options.name,
-        kind=ONNX if is_graph else STATIC,
-        dimension=export.backbone.dimension,
-        precision=_NAMES.get(export.precision, export.precision),
-        max_length=export.max_length,
+        kind=ONNX if table is None else STATIC,
+        dimension=backbone.dimension,
+        precision=_NAMES.get(used, used),
+        max_length=max_length if table is None else table.max_length,
         details={
             "pooling": encoder.pooling,
             "normalized": encoder.normalized,
@@ -226,12 +149,13 @@ def pack(export: Export, out: Path) -> dict[str, Any]:
             **not_kept,
             "parity": {**parity, **timing} if options.keep_speed else parity,
             "versions": versions("torch", "transformers", "onnx", "onnxruntime"),
-            **(_graph_details(export) if is_graph else {}),
+            **of_graph,
             **options.details,
         },
     )
     with writing(out):
-        write_bundle(out, manifest, export.files)
+        write_bundle(out, manifest, files)
+    reasons = {"not_layers": encoder.not_layers, "not_static": encoder.not_static}
     return {
         "bundle": str(out),
         "name": options.name,
@@ -239,19 +163,64 @@ def pack(export: Export, out: Path) -> dict[str, Any]:
         "dimension": manifest.dimension,
         "precision": manifest.precision,
         "pooling": encoder.pooling,
-        **({"not_layers": encoder.not_layers} if encoder.not_layers else {}),
-        **({"not_static": not_static} if not_static else {}),
+        **{name: reason for name, reason in reasons.items() if reason},
         "normalized": encoder.normalized,
         **encoder.changed,
         "megabytes": megabytes(out),
-        **({"weights": f"in {stored} already, kept as they are"} if stored != "none" else {}),
+        **({} if stored == "none" else {"weights": f"in {stored} already, kept as they are"}),
         "parity": {**parity, **timing},
-        **({"cost": manifest.details["cost"]} if is_graph else {}),
+        **({"cost": manifest.details["cost"]} if table is None else {}),
         **not_kept,
     }
 
 
-def _speed(export: Export, texts: Sequence[str]) -> dict[str, float]:
+def _precisions(encoder: Encoder, options: ExportOptions, stored: str) -> Sequence[str]:
+    """Return the precisions to try, from the smallest file to the largest.
+
+    Args:
+        encoder: The encoder.
+        options: The export options.
+        stored: The precision in which the weights already are; "none" for float32.
+
+    Raises:
+        ExportError: The encoder cannot be stored in the precision of the options.
+    """
+    if stored != "none":
+        if options.precision not in ("auto", "none", ExportOptions.precision, stored):
+            raise ExportError(
+                f"{options.name}: its weights are already in {stored}, not in float32; export "
+                "them unchanged with --quantize none, or use the model in float32"
+            )
+        return ["none"]
+    precisions = [
+        precision
+        for precision in reversed(PRECISIONS if encoder.table is None else TABLE_PRECISIONS)
+        if options.precision in (precision, "auto") and encoder.size * SHARES[precision] < LARGEST
+    ]
+    if not precisions:
+        raise ExportError(
+            f"{options.name}: static embeddings do not support {options.precision}; choose one "
+            f"of {', '.join(TABLE_PRECISIONS)} with --quantize"
+        )
+    return precisions
+
+
+def _stored_graph(
+    encoder: Encoder, options: ExportOptions, graph: ModelProto, max_length: int, precision: str
+) -> tuple[dict[str, bytes], OnnxEncoder]:
+    """Return the files of a graph's bundle by name, and the backbone that they define."""
+    tokenizer = encoder.tokenizer
+    graph = quantize(graph, precision, token_sequences(tokenizer, max_length))
+    if options.adapters:
+        graph = add_adapter_inputs(graph)
+    model = graph.SerializeToString(deterministic=True)
+    backbone = OnnxEncoder(model, tokenizer, max_length=max_length, pad_id=encoder.pad_id)
+    return {ONNX_MODEL: model, TOKENIZER: tokenizer}, backbone
+
+
+def _speed(
+    encoder: Encoder, max_length: int, graph: ModelProto, model: bytes, texts: Sequence[str]
+) -> dict[str, float]:
     """Time a graph with one text per pass, as an app encodes texts.
 
     A batch of texts with different lengths would measure its padding.
@@ -259,27 +228,16 @@ def _speed(export: Export, texts: Sequence[str]) -> dict[str, float]:
     some = texts[:: -(-len(texts) // _TIMED_TEXTS)]
     passes = [
         {"input_ids": np.array([ids]), "attention_mask": np.ones((1, len(ids)), np.int64)}
-        for ids in export.encoder.token_ids(some, export.max_length or MAX_TOKENS)
+        for ids in encoder.token_ids(some, max_length)
     ]
     with progress("measuring speed"):
-        return speed(export.float_model, export.files[ONNX_MODEL], passes)
-
-
-def _graph_details(export: Export) -> dict[str, Any]:
-    """Return the manifest's details that only a graph has."""
-    operators = export.float_model.opset_import
-    return {
-        "pad_id": export.encoder.pad_id,
-        "opset": next(entry.version for entry in operators if not entry.domain),
-        "cost": cost(export.float_model, export.encoder.longest),
-        **({"optional_inputs": ["adapters"]} if export.options.adapters else {}),
-    }
+        return speed(graph, model, passes)
 
 
 def export_encoder(
     encoder: Encoder, out: Path, options: ExportOptions, parity_text: Path | None = None
 ) -> dict[str, Any]:
-    """Export an encoder as a bundle without a head: ``convert`` and ``pack``.
+    """Export an encoder as a bundle without a head.
 
     Args:
         encoder: A loaded or trained encoder, or an encoder's ONNX file.
@@ -288,6 +246,6 @@ def export_encoder(
         parity_text: File with one text on each line for measuring parity; None uses built-in texts.
 
     Raises:
-        ExportError: The encoder cannot be exported or written; see ``convert`` and ``pack``.
+        ExportError: The encoder cannot be exported or written; see ``write_backbone``.
     """
-    return pack(convert(encoder, options, parity_texts(parity_text)), out)
+    return write_backbone(encoder, out, options, parity_texts(parity_text))

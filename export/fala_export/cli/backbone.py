@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Annotated
 
 from fala.cli import progress
@@ -55,7 +54,7 @@ def backbone(settings: BackboneCommand) -> Summary:
     """
     with progress("loading libraries"):
         from fala_export.bundle.admit import write_admitted
-        from fala_export.bundle.backbone import check_disk, convert, pack
+        from fala_export.bundle.backbone import check_disk, write_backbone
         from fala_export.graph.sentences import parity_texts
         from fala_export.models.encoder import trim_encoder
         from fala_export.models.folder import naming
@@ -82,6 +81,7 @@ def backbone(settings: BackboneCommand) -> Summary:
         if settings.parity_text is None:
             texts = corpus[:: -(-len(corpus) // _COMPARED)]
     check_disk(encoder, options, settings.out.parent)
-    export = convert(encoder, options, texts, whole)
-    summary = write_admitted(settings.out, partial(pack, export))
+    summary = write_admitted(
+        settings.out, lambda out: write_backbone(encoder, out, options, texts, whole)
+    )
     return {**summary, "source": encoder.file} if encoder.file else summary

@@ -10,7 +10,7 @@ from typing import Any
 
 from fala.base.examples import Example
 from fala_export.base.files import writing
-from fala_export.bundle.backbone import convert, pack
+from fala_export.bundle.backbone import write_backbone
 from fala_export.models.encoder import Encoder
 from fala_export.models.saving import save_encoder
 from fala_export.models.sentence_encoder import LAYERS
@@ -35,14 +35,14 @@ def export_learned(
         options: The export options; word vectors use only name and details.
 
     Returns:
-        The summary of ``pack`` or ``write_vectors``.
+        The summary of ``write_backbone`` or ``write_vectors``.
 
     Raises:
         ExportError: The backbone cannot be exported with these options, or the output cannot be
             written.
     """
     if not isinstance(source, WordLearner):
-        return pack(convert(source, options, _some_examples(rows)), out)
+        return write_backbone(source, out, options, _some_examples(rows))
     words, vectors = source.table()
     details = {**source.manifest.details, **options.details}
     precision = source.manifest.precision
