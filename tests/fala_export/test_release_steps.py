@@ -195,16 +195,20 @@ def test_more_simulated_users_than_the_rows_allow_are_refused(kitchen):
 
 def test_a_damaged_step_runs_again(tmp_path):
     """A cut, empty or changed bundle or summary is never used, and never a traceback."""
-    made = ReleaseSteps(tmp_path / "steps")
-    made.add("one", "", [1], lambda _, out: {"rows": out.write_bytes(b"0123456789")})
-    assert made[0].run() == {"rows": 10} and made[0].is_done()
-    for file in (made[0].bundle, made[0].summary_file):
+
+    def step():
+        steps = ReleaseSteps(tmp_path / "steps")
+        steps.add("one", "", [1], lambda _, out: {"rows": out.write_bytes(b"0123456789")})
+        return steps[0]
+
+    assert step().run() == {"rows": 10} and step().is_done()
+    for file in (tmp_path / "steps").iterdir():
         data = file.read_bytes()
         changed = [data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :] for at in range(len(data))]
         for damaged in (b"", data[:5], data + b"}", b"[" * 100_000, b"null", b"{}", *changed):
             file.write_bytes(damaged)
-            assert not made[0].is_done()
-            assert made[0].run() == {"rows": 10} and file.read_bytes() == data
+            assert not step().is_done()
+            assert step().run() == {"rows": 10} and file.read_bytes() == data
 
 
 def test_other_code_makes_other_steps(tmp_path, monkeypatch):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,8 @@ import fala
 import fala_export
 from fala_export.base.files import digest_of_file, write_file, writing
 
-_TICK = 1_000_000_000  # Nanoseconds of a tick of the clock, with a margin.
 
-
-@dataclass(frozen=True)
+@dataclass
 class Step:
     """A step, which makes a bundle from the previous bundle.
 
@@ -30,8 +27,7 @@ class Step:
         bundle: File of the step's bundle, named by the digest.
         before: The bundle of the previous step.
         digest: Digest of everything that the step's result depends on.
-        _read: What was read from the step's files, by their state, because a bundle has hundreds of
-            megabytes.
+        summary: What ``make`` returned; None if the step is not done.
     """
 
     name: str
@@ -40,16 +36,11 @@ class Step:
     bundle: Path
     before: Path
     digest: str
-    _read: dict[object, dict[str, Any] | None] = field(default_factory=dict, compare=False)
-
-    @property
-    def summary_file(self) -> Path:
-        """The file of the step's summary, with a digest of it and of the bundle; written last."""
-        return self.bundle.with_suffix(".json")
+    summary: dict[str, Any] | None
 
     def is_done(self) -> bool:
-        """Return whether the step has run and its files are intact; they are read once."""
-        return self._stored() is not None
+        """Return whether the step has run and its files were intact when the steps were listed."""
+        return self.summary is not None
 
     def run(self) -> dict[str, Any]:
         """Run the step unless it is done, and return its summary.
@@ -57,47 +48,14 @@ class Step:
         Raises:
             ExportError: The step fails, or its folder cannot be read or written.
         """
-        if (stored := self._stored()) is not None:
-            return stored
-        with writing(self.bundle.parent):
-            self.bundle.parent.mkdir(parents=True, exist_ok=True)
-        summary: dict[str, Any] = json.loads(json.dumps(self.make(self.before, self.bundle)))
-        content = {"digest": self._digest_with(summary), "summary": summary}
-        write_file(self.summary_file, json.dumps(content).encode())
-        return summary
-
-    def _stored(self) -> dict[str, Any] | None:
-        """Return the summary of a finished step, or None if it has not run or a file is damaged.
-
-        Raises:
-            ExportError: The bundle cannot be read.
-        """
-        try:
-            files = tuple(_state_of(file) for file in (self.bundle, self.summary_file))
-        except FileNotFoundError:
-            return None
-        if files not in self._read:
-            summary = self._whole_summary()
-            self._read.clear()
-            # A file that is written again within a tick of the clock has the same state.
-            if max(written for *_, written in files) < time.time_ns() - _TICK:
-                self._read[files] = summary
-            return summary
-        return self._read[files]
-
-    def _whole_summary(self) -> dict[str, Any] | None:
-        try:
-            content = json.loads(self.summary_file.read_bytes())
-            summary: dict[str, Any] = content["summary"]
-            whole = content["digest"] == self._digest_with(summary)
-        except (OSError, ValueError, TypeError, KeyError, RecursionError):
-            return None
-        return summary if whole else None
-
-    def _digest_with(self, summary: object) -> str:
-        """Return the SHA-256 digest of the bundle and its summary."""
-        content = f"{digest_of_file(self.bundle)}{json.dumps(summary)}"
-        return hashlib.sha256(content.encode()).hexdigest()
+        if self.summary is None:
+            with writing(self.bundle.parent):
+                self.bundle.parent.mkdir(parents=True, exist_ok=True)
+            summary = json.loads(json.dumps(self.make(self.before, self.bundle)))
+            content = {"digest": _digest_of(self.bundle, summary), "summary": summary}
+            write_file(_summary_file(self.bundle), json.dumps(content).encode())
+            self.summary = summary
+        return self.summary
 
 
 class ReleaseSteps(list[Step]):
@@ -123,7 +81,36 @@ class ReleaseSteps(list[Step]):
         content = json.dumps([previous.digest if previous else "", name, inputs])
         digest = hashlib.sha256(content.encode()).hexdigest()
         bundle = self._folder / f"{digest[:32]}.fala"
-        self.append(Step(name, part, make, bundle, previous.bundle if previous else bundle, digest))
+        before = previous.bundle if previous else bundle
+        self.append(Step(name, part, make, bundle, before, digest, _finished(bundle)))
+
+
+def _finished(bundle: Path) -> dict[str, Any] | None:
+    """Return the summary of a finished step, or None if it has not run or a file is damaged.
+
+    Raises:
+        ExportError: The bundle cannot be read.
+    """
+    if not bundle.exists():
+        return None
+    try:
+        content = json.loads(_summary_file(bundle).read_bytes())
+        summary: dict[str, Any] = content["summary"]
+        is_whole = content["digest"] == _digest_of(bundle, summary)
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return summary if is_whole else None
+
+
+def _summary_file(bundle: Path) -> Path:
+    """Return the file of a step's summary, with a digest of it and of the bundle; written last."""
+    return bundle.with_suffix(".json")
+
+
+def _digest_of(bundle: Path, summary: object) -> str:
+    """Return the SHA-256 digest of a bundle and its summary."""
+    content = f"{digest_of_file(bundle)}{json.dumps(summary)}"
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 @cache
@@ -139,9 +126,3 @@ def code_digest() -> str:
             digest.update(f"{file.relative_to(folder).as_posix()}\0".encode())
             digest.update(hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()
-
-
-def _state_of(file: Path) -> tuple[int, ...]:
-    """Return the attributes of a file that change when it is written again."""
-    status = file.stat()
-    return status.st_ino, status.st_size, status.st_mtime_ns
