@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Annotated, Any, TypeAlias
 
 from fala.base.errors import DataError
@@ -116,6 +117,7 @@ class Columns:
         return {name.casefold() for name in names.union(*_USUAL.values())}
 
 
+@lru_cache(1024)  # Each row of a JSON file has the names.
 def column_name(name: str) -> str:
     """Return a column's name stripped, with each run of whitespace replaced by one blank."""
     return " ".join(name.split())

@@ -263,7 +263,7 @@ def _json(lines: Lines, first: str, expected: Collection[str]) -> FileForm:
                     (bad, lines.bad) = (lines.bad, None)
                     raise bad
                 if (fields := json_object(number, line)) is not None:
-                    yield number, fields
+                    yield number, _named(fields)
             except RowError as error:
                 yield number, error
 
@@ -315,7 +315,7 @@ def _values(line: int, text: str) -> Iterator[tuple[int, object]]:
 def _objects(values: Iterable[tuple[int, object]]) -> Iterator[Record]:
     for line, value in values:
         if isinstance(value, dict):
-            yield line, value
+            yield line, _named(value)
         elif isinstance(value, list):
             yield line, RowError(
                 line,
@@ -324,6 +324,11 @@ def _objects(values: Iterable[tuple[int, object]]) -> Iterator[Record]:
             )  # fmt: skip
         else:
             yield line, RowError(line, "must be a JSON object, not another value")
+
+
+def _named(fields: Mapping[str, object]) -> dict[str, object]:
+    """Return a row's values by the names of columns, without whitespace around these."""
+    return {column_name(key): value for key, value in fields.items()}
 
 
 def _of_columns(value: Mapping[str, object]) -> bool:
@@ -363,7 +368,8 @@ def _columns(line: int, value: Mapping[str, Any], expected: Collection[str]) -> 
         header = list(value)
         index: Mapping[str, object] = next(iter(value.values()), {})
         rows = ({name: cells.get(key) for name, cells in value.items()} for key in index)
-    return FileForm(header, _objects(enumerate(rows, 1)), "row")
+    names = None if header is None else [*map(column_name, header)]
+    return FileForm(names, _objects(enumerate(rows, 1)), "row")
 
 
 def _is_index(
@@ -401,12 +407,12 @@ def _arrow(name: str, source: str | io.BytesIO) -> Iterator[FileForm]:
     _check_pyarrow(name)
     from pyarrow import ArrowException, ipc, parquet
 
-    def records(batches: Iterator[Any]) -> Iterator[Record]:
+    def records(header: Sequence[str], batches: Iterator[Any]) -> Iterator[Record]:
         def rows() -> Iterator[dict[str, object]]:
             for batch in batches:  # Converting a column at a time is faster than a row at a time.
                 columns = [column.to_pylist() for column in batch.columns]
                 for cells in zip(*columns, strict=True):
-                    yield dict(zip(batch.schema.names, cells, strict=True))
+                    yield dict(zip(header, cells, strict=True))
 
         yield from enumerate(rows(), 1)
 
@@ -415,10 +421,10 @@ def _arrow(name: str, source: str | io.BytesIO) -> Iterator[FileForm]:
             if not Path(name).is_dir():
                 file = stack.enter_context(parquet.ParquetFile(source))
                 schema = file.schema_arrow
-                yield FileForm(
-                    schema.names, records(file.iter_batches()), "row",
-                    names=_class_names(schema.metadata),
-                )  # fmt: skip
+                header = [*map(column_name, schema.names)]
+                batches = file.iter_batches()
+                names = _class_names(schema.metadata)
+                yield FileForm(header, records(header, batches), "row", names=names)
                 return
             parts = [
                 stack.enter_context(ipc.open_stream(stack.enter_context(path.open("rb"))))
@@ -426,8 +432,9 @@ def _arrow(name: str, source: str | io.BytesIO) -> Iterator[FileForm]:
             ]
             batches = (batch for part in parts for batch in part)
             schema = parts[0].schema
+            header = [*map(column_name, schema.names)]
             names = _saved_names(Path(name)) or _class_names(schema.metadata)
-            yield FileForm(schema.names, records(batches), "row", names=names)
+            yield FileForm(header, records(header, batches), "row", names=names)
     except ArrowException as error:
         raise DataError(f"cannot read {name!r}: {error}") from error
 
@@ -474,5 +481,5 @@ def _names_of(info: object) -> dict[str, Sequence[str]]:
             feature = (feature or [None])[0] if isinstance(feature, list) else feature["feature"]
         names = feature.get("names") if isinstance(feature, dict) else None
         if isinstance(names, list) and all(isinstance(name, str) for name in names):
-            result[column] = names
+            result[column_name(column)] = names
     return result

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from fala.model.labels import is_missing, number_of
 from fala.model.links import Link
 from fala_export.base.errors import RowError
 from fala_export.rows.columns import Columns
-from fala_export.rows.forms import Record
+from fala_export.rows.forms import FileForm, Record
 from fala_export.rows.table import VALIDATION, Rows, split_number
 from fala_export.rows.user_rows import (
     SPLITS,
@@ -38,7 +39,11 @@ _HUB = {
 # Annotation tools keep an example that an annotator refused to judge, and say so in another column:
 # Prodigy's answer, Argilla's status, Label Studio's was_cancelled.
 _REFUSALS = {"answer": {"reject", "ignore"}, "status": {"discarded"}, "was_cancelled": {"true"}}
+# Reasons for which rows are left out.
+_BAD, _TEST = "that cannot be read", "of the split test"
 _REFUSED = "that the annotator rejected or ignored"
+# Hugging Face datasets write -1 for a missing label.
+_NO_NAME = -1
 # An object with one of these keys is a cell of Label Studio.
 _VALUES = {"choices", "choice", "rating", "number"}
 
@@ -49,39 +54,37 @@ class Parser:
     Args:
         columns: The names of the columns, and whether bad rows are skipped.
         link: The kind of labels.
+        form: The file.
         present: The names of the file's columns.
-        comma: Whether numbers may have a decimal comma.
-        cells: Whether all values are strings, so that strings which spell integers are integers.
 
     Attributes:
         has_splits: Whether the rows have splits; None before the first row.
-        division: How splits of documents are used, in words; empty for other splits.
-        is_divided_anew: Whether the rows are divided by user, instead of by their splits.
     """
 
     def __init__(
-        self, columns: Columns, link: Link, present: Sequence[str], *, comma: bool, cells: bool
+        self, columns: Columns, link: Link, form: FileForm, present: Sequence[str]
     ) -> None:
-        self._columns, self._link, self._comma, self._cells = columns, link, comma, cells
-        self._renamed = columns.renamed()
-        self._first: Row | None = None
-        self._skipped: list[RowError] = []  # Only the first errors are kept.
-        self._bad = 0
-        self._blanks: Counter[str] = Counter()
-        self.has_splits: bool | None = None
-        self.division, self.is_divided_anew = "", False
-        # Rows whose splits may be of documents, as on the hub; see with_splits.
-        self._has_public = self._has_users = False
-        self._counts: Counter[str] = Counter()
-        self._of_documents: list[RowError] = []  # Says why the first such rows are wrong.
-        self._tests = 0
-        column = columns.by_field
-        used = {*column.values(), *columns.tags}
+        self._columns, self._link, self._form = columns, link, form
+        self._column_of = {**columns.by_field, "pair": "pair"}
+        self._names: dict[str, Sequence[str] | None] = {**form.names}
+        rated = self._column_of["label"]
+        if link.kind == "rating" and not all(
+            math.isfinite(number_of(name)) for name in form.names.get(rated, ())
+        ):
+            self._names[rated] = None  # Ratings keep their numbers.
+        used = {*self._column_of.values(), *columns.tags}
         self._refusals = {
             name: refusals
             for name, refusals in _REFUSALS.items() if name in present and name not in used
         }  # fmt: skip
-        self._refused = 0
+        self._first: Row | None = None
+        self._skipped: list[RowError] = []  # Only the first errors are kept.
+        self._left_out: Counter[str] = Counter()
+        self._blanks: Counter[str] = Counter()
+        self.has_splits: bool | None = None
+        # How many rows have each split, and whether they name a user; see with_splits.
+        self._splits: Counter[tuple[Split, bool]] = Counter()
+        self._of_documents: list[RowError] = []  # Says why the first such rows are wrong.
 
     def rows(self, records: Iterable[Record]) -> Iterator[Row]:
         """Yield the rows one by one.
@@ -89,21 +92,24 @@ class Parser:
         Raises:
             RowError: A row is bad, and bad rows are not skipped or all rows are bad.
         """
-        for line, values in records:
+        for line, record in records:
             try:
-                if isinstance(values, RowError):
-                    raise values
-                if self._refusals and self._is_refused(values):
-                    self._refused += 1
+                if isinstance(record, RowError):
+                    raise record
+                if any(
+                    str(record.get(name)).strip().lower() in refusals
+                    for name, refusals in self._refusals.items()
+                ):
+                    self._left_out[_REFUSED] += 1
                     continue
-                if (row := self._row(line, values)) is None:
+                if (row := self._row(line, record)) is None:
                     continue
                 self._first = self._first or row
                 check_task(row, self._first)
             except RowError as error:
                 if not self._columns.skip_bad_rows:
                     raise
-                self._bad += 1
+                self._left_out[_BAD] += 1
                 if len(self._skipped) <= _LISTED:
                     self._skipped.append(error)
             else:
@@ -111,17 +117,8 @@ class Parser:
         if self._first is None and self._skipped:
             raise self._skipped[0]
 
-    @property
-    def left_out(self) -> dict[str, int]:
-        """How many rows are left out, by reason."""
-        reasons = {
-            "that cannot be read": self._bad, _REFUSED: self._refused,
-            "of the split test": self._tests,
-        }  # fmt: skip
-        return {reason: count for reason, count in reasons.items() if count}
-
     def with_splits(self, rows: Rows) -> Rows:
-        """Return the rows with FaLA's splits, after the last row.
+        """Return the rows with FaLA's splits and what is known about them, after the last row.
 
         The hub's train, validation and test splits are of documents, not of users. Train and
         validation are used for the release; if the rows have users, they are divided again. Test
@@ -130,86 +127,64 @@ class Parser:
         Raises:
             RowError: The splits are of users and a row has none, or splits of both kinds are mixed.
         """
-        if not self._of_documents:
-            return rows
-        is_test = rows.splits == split_number("test")
-        is_validation = rows.splits == split_number(VALIDATION)
-        # Only a public row can lack a user; these rows are public if the splits are of documents.
-        no_user = (rows.user_codes < 0) & (rows.splits != split_number("public"))
-        if not self._has_public and (self._counts[VALIDATION] or not self._has_users):
-            self._tests = self._counts["test"]
-            self.is_divided_anew = self._has_users
-            kept = "are divided by user" if self._has_users else "are used for the release"
-            self.division = (
-                f"its splits are of documents: train and validation {kept}, and "
-                f"{counted(self._tests, 'test row')} {be(self._tests)} left out"
-            )
-            public, train = (np.int8(split_number(split)) for split in ("public", "train"))
-            return rows.with_splits(np.where(no_user, public, train)).where(~is_test)
-        if not self._columns.skip_bad_rows:
-            raise self._of_documents[0]
-        self._skipped += self._of_documents
-        self._bad += self._counts["wrong"]
-        return rows.where(~(is_validation | no_user))
+        has_splits, division = self.has_splits is not False, ""
+        if self._of_documents:
+            # Only a public row can lack a user; these rows are public if splits are of documents.
+            no_user = (rows.user_codes < 0) & (rows.splits != split_number("public"))
+            is_validation = rows.splits == split_number(VALIDATION)
+            split_names = {split for split, _ in self._splits}
+            has_users = any(has_user for _, has_user in self._splits)
+            if "public" not in split_names and (VALIDATION in split_names or not has_users):
+                tests = self._splits["test", True] + self._splits["test", False]
+                self._left_out[_TEST], has_splits = tests, not has_users
+                kept = "are divided by user" if has_users else "are used for the release"
+                division = (
+                    f"its splits are of documents: train and validation {kept}, and "
+                    f"{counted(tests, 'test row')} {be(tests)} left out"
+                )
+                is_test = rows.splits == split_number("test")
+                public, train = (np.int8(split_number(split)) for split in ("public", "train"))
+                rows = rows.with_splits(np.where(no_user, public, train)).where(~is_test)
+            elif self._columns.skip_bad_rows:
+                self._skipped += self._of_documents
+                self._left_out[_BAD] += self._splits[VALIDATION, True] + sum(
+                    self._splits[split, False] for split in (VALIDATION, "train", "test")
+                )
+                rows = rows.where(~(is_validation | no_user))
+            else:
+                raise self._of_documents[0]
+        left_out = {reason: self._left_out[reason] for reason in (_BAD, _REFUSED, _TEST)}
+        return replace(
+            rows,
+            columns=self._columns,
+            has_splits=has_splits,
+            left_out={reason: count for reason, count in left_out.items() if count},
+            division=division,
+        )
 
-    def remarks(self, unit: str) -> Iterator[str]:
+    def remarks(self) -> Iterator[str]:
         """Yield remarks on the rows, after the last row."""
+        bad, refused = self._left_out[_BAD], self._left_out[_REFUSED]
         if self._skipped:
             lines = ", ".join(str(error.line) for error in self._skipped[:_LISTED])
-            more = ", ..." if self._bad > min(len(self._skipped), _LISTED) else ""
+            more = ", ..." if bad > min(len(self._skipped), _LISTED) else ""
             yield (
-                f"{counted(self._bad, 'bad row')} left out, "
-                f"{unit}{'s' * (self._bad > 1)} {lines}{more}; the first: "
+                f"{counted(bad, 'bad row')} left out, "
+                f"{self._form.unit}{'s' * (bad > 1)} {lines}{more}; the first: "
                 f"{self._skipped[0].reason}"
             )
-        if self._refused:
-            yield f"{counted(self._refused, 'row')} left out {_REFUSED}"
+        if refused:
+            yield f"{counted(refused, 'row')} left out {_REFUSED}"
         if self._blanks:
             counts = [counted(count, field) for field, count in self._blanks.items()]
             yield f"blanks around {' and '.join(counts)} were removed"
 
-    def _is_refused(self, record: Mapping[str, object]) -> bool:
-        """Return whether the annotator refused to judge this example."""
-        return any(
-            str(record.get(name)).strip().lower() in refusals
-            for name, refusals in self._refusals.items()
-        )
-
-    def _split(self, values: Mapping[str, object]) -> tuple[object, Split | None]:
-        """Return the split with which a row is read, and its own split if that may be of documents.
-
-        If the first is None, the row is left out.
-        """
-        split, has_user = values["split"], not is_missing(values.get("user"))
-        name = _HUB.get(split.casefold(), split) if isinstance(split, str) else split
-        if name == VALIDATION or (name == "train" and not has_user):
-            return "train" if has_user else "public", name
-        if name == "test":
-            return "test" if has_user else None, "test"
-        return name, None  # row_of checks the split.
-
-    def _note(self, line: int, split: Split, *, has_user: bool) -> None:
-        """Count a row whose split may be of documents."""
-        self._counts[split] += 1
-        if split != VALIDATION and has_user:
-            return
-        self._counts["wrong"] += 1
-        if len(self._of_documents) <= _LISTED:
-            reason = "a train or test row needs a user; only public rows can lack one"
-            if split == VALIDATION:
-                reason = f'has the split "validation", and others have "public"; {SPLITS}'
-            self._of_documents.append(RowError(line, reason))
-
     def _row(self, line: int, record: Mapping[str, object]) -> Row | None:
-        values = {key: value for key, value in record.items() if key not in self._renamed}
-        values |= {key: record[column] for key, column in self._renamed.items() if column in record}
-        for field in ("label", "user", "split"):
-            if isinstance(value := values.get(field), str) and value != (text := value.strip()):
-                values[field] = text
-                self._blanks[field] += 1
-        if self._comma:
-            values = self._with_points(values)
-        label = self._label(line, values)
+        values = {
+            field: self._cell(line, record, column, field)
+            for field, column in self._column_of.items() if column in record
+        }  # fmt: skip
+        label = self._label(line, values.get("label"), record)
         has_text = "text" in values
         values = {
             key: value for key, value in values.items() if not is_missing(value) and value != ""
@@ -218,52 +193,66 @@ class Parser:
             raise RowError(line, "has no text, because its text is empty")
         for key in {"history", "pair"} & values.keys():
             values[key] = _list(line, values[key], key)
-        has_split = "split" in values
+        has_split, has_user = "split" in values, "user" in values
         if self.has_splits not in {None, has_split}:
             raise RowError(
                 line,
                 "split is missing here or in the rows before, but other rows have it",
             )
-        split: object = "train" if "user" in values else "public"
-        own: Split | None = None
-        if has_split:
-            split, own = self._split(values)
-        if own is not None and split is None:
+        own = values.get("split", "train" if has_user else "public")
+        own = _HUB.get(own.casefold(), own) if isinstance(own, str) else own
+        if own == "test" and not has_user:
             self.has_splits = True
-            self._note(line, own, has_user=False)
+            self._note(line, "test", has_user=False)
             return None
+        split = own
+        if own == VALIDATION or (own == "train" and not has_user):
+            split = "train" if has_user else "public"
         try:
             row = row_of(line, {**values, "split": split, "label": label}, self._link)
         except RowError as error:
-            for key, column in self._renamed.items():
+            for key, column in self._columns.renamed().items():
                 if key in error.reason:
                     raise RowError(
                         line, f"{error.reason} ({key} is the column {column!r:.60})"
                     ) from error
             raise
         self.has_splits = has_split
-        self._has_public |= row.split == "public" and own is None
-        self._has_users |= row.user is not None
-        if own is None:
-            return row
-        self._note(line, own, has_user=row.user is not None)
-        return replace(row, split=own)
+        self._note(line, cast(Split, own), has_user=has_user)
+        return row if own == split else replace(row, split=cast(Split, own))
 
-    def _with_points(self, values: Mapping[str, object]) -> dict[str, object]:
-        """Convert decimal commas to points; for users and tags, only in whole numbers."""
-        kind, result = self._link.kind, dict(values)
-        for field in ("user", *self._columns.tags, *["label"] * (kind != "tags")):
-            value = values.get(field)
-            if isinstance(value, str) and "," in value:
-                point = value.replace(",", ".")
-                is_number = math.isfinite(number_of(point)) and field == "label"
-                if is_number or isinstance(label_of(point), int):
-                    result[field] = point
-        return result
+    def _note(self, line: int, split: Split, *, has_user: bool) -> None:
+        """Count a row's split, and keep the reason why it is wrong if splits are of users."""
+        self._splits[split, has_user] += 1
+        reason = "a train or test row needs a user; only public rows can lack one"
+        if split == VALIDATION:
+            reason = f'has the split "validation", and others have "public"; {SPLITS}'
+        elif has_user or split == "public":
+            return
+        if len(self._of_documents) <= _LISTED:
+            self._of_documents.append(RowError(line, reason))
 
-    def _label(self, line: int, values: Mapping[str, object]) -> object:
+    def _cell(self, line: int, record: Mapping[str, object], column: str, field: str) -> object:
+        """Return a record's value for a field or a tag, as the file means it."""
+        value = record.get(column)
+        if column in self._names:
+            value = _class_name(line, column, value, self._names[column])
+        if not isinstance(value, str):
+            return value
+        if field in ("label", "user", "split") and value != value.strip():
+            value = value.strip()
+            self._blanks[field] += 1
+        if self._form.comma and "," in value:
+            point = value.replace(",", ".")
+            is_rating = field == "label" and math.isfinite(number_of(point))
+            is_whole = field in ("label", "user", "tag") and isinstance(label_of(point), int)
+            if (is_rating or is_whole) and (field != "label" or self._link.kind != "tags"):
+                return point
+        return value
+
+    def _label(self, line: int, label: object, record: Mapping[str, object]) -> object:
         """Return a row's label; tags are several columns, a list, or names separated by ``|``."""
-        label = _unwrapped(values.get("label"))
+        label = _unwrapped(label)
         if self._link.kind != "tags":
             while isinstance(label, list) and len(label) == 1:
                 label = _unwrapped(label[0])
@@ -282,16 +271,19 @@ class Parser:
             if label.startswith("["):
                 return _list(line, label, "label")
             return [self._spelled(name) for part in label.split("|") if (name := part.strip())]
-        marks = {name: label_of(values.get(name)) for name in self._columns.tags}
-        for name, mark in marks.items():
-            if str(mark).lower() not in {"0", "1", "none", "true", "false"}:
-                shown = as_json(values[name]).replace('"', "'")
+        present = []
+        for name in self._columns.tags:
+            cell = self._cell(line, record, name, "tag")
+            mark = str(label_of(cell)).lower()
+            if mark not in {"0", "1", "none", "true", "false"}:
+                shown = as_json(cell).replace('"', "'")
                 raise RowError(line, f"a column of a tag must have 0 or 1; {name} has {shown}")
-        return [name for name, mark in marks.items() if str(mark).lower() in {"1", "true"}]
+            present += [name] * (mark in {"1", "true"})
+        return present
 
     def _spelled(self, label: str) -> object:
         """Return a cell's string as a label: the integer that it spells, or None if blank."""
-        return label_of(label) if self._cells else label or None
+        return label_of(label) if self._form.cells else label or None
 
 
 def _unwrapped(label: object) -> object:
@@ -305,6 +297,22 @@ def _unwrapped(label: object) -> object:
     if isinstance(label, dict) and len(label) == 1 and _VALUES.issuperset(label):
         (label,) = label.values()
     return label
+
+
+def _class_name(line: int, column: str, value: object, names: Sequence[str] | None) -> object:
+    """Return the name of a number, or of each number in a list; None for no label."""
+    if isinstance(value, list):
+        named = [_class_name(line, column, each, names) for each in value]
+        return [each for each in named if each is not None]
+    if value == _NO_NAME or not isinstance(value, int):
+        return None if value == _NO_NAME else value
+    if names is None:
+        return value
+    if not 0 <= value < len(names):
+        raise RowError(
+            line, f"{column} is {value}, but the file has names for 0 to {len(names) - 1}"
+        )
+    return names[value]
 
 
 def _list(line: int, value: object, name: str) -> object:

@@ -5,8 +5,7 @@ A file may have a column of splits. A file without splits is divided here.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -17,14 +16,12 @@ import click
 import numpy as np
 
 from fala.base.errors import DataError, counted
-from fala.model.labels import number_of
 from fala.model.links import LABELS, Link
 from fala_export.base.errors import RowError
 from fala_export.rows.columns import (
     Columns,
     check_found,
     check_header,
-    column_name,
     guess_columns,
     is_judged,
     no_column,
@@ -46,8 +43,6 @@ _PEEKED = 100
 _SAME = Columns()
 # The reason for which rows of very large files are left out.
 _BEYOND = "beyond the draw of documents and people"
-# Hugging Face datasets write -1 for a missing label.
-_NO_NAME = -1
 
 
 def left_out_in_words(left_out: Mapping[str, int]) -> str:
@@ -169,10 +164,7 @@ def undivided_rows(
         columns = guess_columns(named, present, exclusive=link == LABELS)
         if form.header is not None:
             check_header(name, present, columns)
-        parser = Parser(columns, link, present, comma=form.comma, cells=form.cells)
-        if form.names:
-            rated = columns.by_field["label"] if link.kind == "rating" else None
-            records = _with_names(records, form.names, rated)
+        parser = Parser(columns, link, form, present)
         try:
             door = Door(link)
             for row in parser.rows(records):
@@ -195,17 +187,15 @@ def undivided_rows(
             check_found(name, present, columns, found)
         if named.label is None and is_judged(columns.label or "") and len(labels) != 2:
             raise no_column(name, "label", present)
-        for remark in parser.remarks(form.unit):
+        for remark in parser.remarks():
             say(f"{_title(name)}: {remark}")
-        left_out = parser.left_out
-        has_splits = parser.has_splits is not False and not parser.is_divided_anew
         if door.beyond:
-            if has_splits:  # With splits of users, whole people are left.
+            if rows.has_splits:  # With splits of users, whole people are left.
                 whole = draw_numbers(map(str, rows.names)) <= np.uint64(door.most_person)
                 is_public = rows.splits == split_number("public")
                 rows = rows.where(is_public | whole[rows.user_codes])
-            beyond = door.count - len(rows) - sum(left_out.values())
-            left_out[_BEYOND] = beyond
+            beyond = door.count - len(rows) - sum(rows.left_out.values())
+            rows = replace(rows, left_out={**rows.left_out, _BEYOND: beyond})
             say(
                 f"{_title(name)}: {counted(beyond, 'row')} left out {_BEYOND}; the rows of "
                 f"{counted(rows.count_documents(), 'document')} and "
@@ -216,73 +206,16 @@ def undivided_rows(
     if link.kind != "rating":
         for remark in remarks_on(distinct_labels(labels), link):
             say(f"{_title(name)}: {remark}")
-    return replace(
-        rows, columns=columns, has_splits=has_splits, left_out=left_out, division=parser.division
-    )
+    return rows
 
 
 def _peeked(form: FileForm) -> tuple[Sequence[str], Iterator[Record]]:
     """Return the names of a form's columns, from the header or its first rows, and its records."""
-    present, records = form.header, form.records
-    if present is None:
-        first = list(islice(records, _PEEKED))
-        keys = (values for _, values in first if not isinstance(values, RowError))
-        present, records = list(dict.fromkeys(chain.from_iterable(keys))), chain(first, records)
-    names = [*map(column_name, present)]
-    return names, records if names == [*present] else _tidied(records)
-
-
-def _tidied(records: Iterable[Record]) -> Iterator[Record]:
-    """Yield the records with column names that ``column_name`` has normalized."""
-    for line, values in records:
-        if not isinstance(values, RowError):
-            values = {column_name(key): value for key, value in values.items()}
-        yield line, values
-
-
-def _with_names(
-    records: Iterator[Record], names: Mapping[str, Sequence[str]], rated: str | None
-) -> Iterator[Record]:
-    """Yield the records with the names that a column's numbers stand for.
-
-    Args:
-        records: The records.
-        names: The names of the numbers, by column.
-        rated: The column of ratings, which keeps its numbers if its names are not numbers.
-    """
-    columns: dict[str, Sequence[str] | None] = {
-        column_name(column): listed for column, listed in names.items()
-    }
-    if rated in columns and not all(
-        math.isfinite(number_of(name)) for name in columns[rated] or ()
-    ):
-        columns[rated] = None
-    for line, values in records:
-        if not isinstance(values, RowError):
-            try:
-                values = {
-                    key: _class_name(line, key, value, columns[key]) if key in columns else value
-                    for key, value in values.items()
-                }
-            except RowError as error:
-                values = error
-        yield line, values
-
-
-def _class_name(line: int, column: str, value: object, names: Sequence[str] | None) -> object:
-    """Return the name of a number, or of each number in a list; None for no label."""
-    if isinstance(value, list):
-        named = [_class_name(line, column, each, names) for each in value]
-        return [each for each in named if each is not None]
-    if value == _NO_NAME or not isinstance(value, int):
-        return None if value == _NO_NAME else value
-    if names is None:
-        return value
-    if not 0 <= value < len(names):
-        raise RowError(
-            line, f"{column} is {value}, but the file has names for 0 to {len(names) - 1}"
-        )
-    return names[value]
+    if form.header is not None:
+        return form.header, form.records
+    first = list(islice(form.records, _PEEKED))
+    keys = (values for _, values in first if not isinstance(values, RowError))
+    return list(dict.fromkeys(chain.from_iterable(keys))), chain(first, form.records)
 
 
 def named_columns(path: str | PathLike[str], columns: Columns, link: Link = LABELS) -> Columns:

@@ -170,6 +170,12 @@ def test_numbers_have_a_decimal_comma_between_semicolons(tmp_path):
     assert [row.label for row in tags] == [{"a"}, set()]
 
 
+def test_a_tag_may_have_the_name_of_a_field_with_another_column(tmp_path):
+    (tmp_path / "a.csv").write_text("text,who,user,spam\na,u1,1,0\n")
+    rows = undivided_rows(tmp_path / "a.csv", Columns(user="who", labels="user,spam"), TAGS)
+    assert [(row.user, row.label) for row in rows] == [("u1", {"user"})]
+
+
 @pytest.mark.parametrize(
     ("header", "columns", "separator"),
     [
