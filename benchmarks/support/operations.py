@@ -135,10 +135,8 @@ def operations(only: Sequence[str]) -> Iterator[list[Operation]]:
 
 def _watched(operation: Operation) -> Operation:
     """Fill in an operation's states by a run without interruption."""
-    (record,) = run_apart(lambda say: say(_states(operation)), limit=600).said
-    operation.states.extend(record["states"])
-    operation.acknowledged.extend(record["acknowledged"])
-    operation.labels.update(record["labels"])
+    (found,) = run_apart(lambda say: say(_states(operation)), limit=600).said
+    operation.states, operation.acknowledged, operation.labels = found
     return operation
 
 
@@ -165,8 +163,12 @@ def _prepare(folder: Path) -> list[str]:
     return sorted(sys.modules)
 
 
-def _states(operation: Operation) -> dict[str, Any]:
-    """Perform an operation once, while a second device reads its states."""
+def _states(operation: Operation) -> tuple[list[str], list[int], dict[str, str]]:
+    """Perform an operation once, while a second device reads its states.
+
+    Returns:
+        The operation's ``states``, ``acknowledged`` and ``labels``.
+    """
     states: list[str] = []
     acknowledged: list[int] = []
     labels: dict[str, str] = {}
@@ -183,7 +185,7 @@ def _states(operation: Operation) -> dict[str, Any]:
         if operation.name == "rollback":  # the earlier model, before it learns the newer labels
             states.append(_opened(operation.folder / "learned")[0])
         operation.work(path, lambda _: acknowledged.append(len(states) - 1), look)
-    return {"states": states, "acknowledged": acknowledged, "labels": labels}
+    return states, acknowledged, labels
 
 
 def check(operation: Operation, folder: Path, confirmed: int, *, again: bool = True) -> str | None:

@@ -122,8 +122,8 @@ class PairedTest:
         """The difference in AUC in words, according to its interval.
 
         The verdict is "as good as" if the interval lies within ``MARGIN`` of 0, and "better" or
-        "worse" if it lies on one side of 0. Otherwise, and without an interval, it is "not
-        resolved".
+        "worse" if it lies on one side of 0. Otherwise, and without an interval, it is
+        "inconclusive".
         """
         low, high = self.difference.low, self.difference.high
         if low is None or high is None:
