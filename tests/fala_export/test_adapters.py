@@ -103,7 +103,8 @@ def test_a_model_that_shares_its_layers_is_refused(tmp_path):
         insert_adapters(model, 4)
 
 
-def test_inputs_of_the_graph_equal_the_models_adapters():
+def test_inputs_of_the_graph_are_the_models_adapters():
+    """``test_adapter_inputs.py`` compares what a graph computes of them."""
     model = tiny()
     sites = insert_adapters(model, 3, scale=0.3, seed=1)
     inputs = adapter_inputs(sites)
@@ -113,14 +114,6 @@ def test_inputs_of_the_graph_equal_the_models_adapters():
     set_inputs(sites, rounded)
     again = adapter_inputs(sites)
     assert all(np.array_equal(again[name], rounded[name]) for name in rounded)
-    # As a graph computes it, in NumPy.
-    name, z = "adapter.0.attention", np.linspace(-1, 1, D, dtype=np.float32)
-    hidden = z @ rounded[f"{name}.down.weight"] + rounded[f"{name}.down.bias"]
-    passed = (hidden / (1 + np.exp(-hidden))) @ rounded[f"{name}.up.weight"]
-    expected = z + passed + rounded[f"{name}.up.bias"]
-    with torch.no_grad():
-        output = sites[0].bottleneck(torch.from_numpy(z)).numpy()
-    np.testing.assert_allclose(output, expected, rtol=1e-5)
 
 
 def test_adapters_train_with_their_norms_alone():

@@ -136,7 +136,7 @@ def test_a_recipe_for_matches_has_scales(table, tmp_path):
     works(*words, "--old", old)
     assert msgspec.toml.decode(out.read_bytes())["scales"] == {}
     out.write_text(out.read_text().replace("[check]", "[check]\nusers = 1").replace("0.0", "-1"))
-    made = works("release", out)
+    made = works("release", out, "--no-lexical")
     assert "scales (prior variances) of a device's fit" in made.output
     assert "simulating the devices of 1 of 6 held-out annotators, drawn at random" in made.stderr
 

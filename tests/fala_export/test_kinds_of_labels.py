@@ -38,7 +38,7 @@ def films(tmp_path_factory):
     """A folder with a table of stars and two files of word vectors."""
     folder = tmp_path_factory.mktemp("films")
     write_old_and_new(folder, QUALITIES, "plot 0 0 0.5", "songs 0 0 0")
-    rows = [[*rated(user, at), f"u{user}"] for user in range(32) for at in range(36)]
+    rows = [[*rated(user, at), f"u{user}"] for user in range(28) for at in range(36)]
     write_table(folder / "films.csv", ["review", "stars", "user"], rows)
     return folder
 

@@ -228,6 +228,7 @@ def test_a_pickle_is_read_only_as_weights(fails, model, out, tmp_path):
 
 
 POOLING, MODULES = "1_Pooling/config.json", "modules.json"
+TRANSFORMER = "0_Transformer/sentence_bert_config.json"
 
 
 def step(kind, path="3_More"):
@@ -248,8 +249,14 @@ def step(kind, path="3_More"):
         (MODULES, step("BoW"), "begins with a BoW, but the first step must be a Transformer"),
         (MODULES, 3, "cannot load its modules.json: 'int' object"),
         ("config_sentence_transformers.json", {"default_prompt_name": "q"}, "'q' does not exist"),
-        ("0_Transformer/sentence_bert_config.json", {"transformer_task": "fill-mask"},
-         "a transformer for fill-mask cannot"),
+        (TRANSFORMER, {"transformer_task": "fill-mask"}, "a transformer for fill-mask cannot"),
+        (TRANSFORMER, {"tokenizer_args": {"truncation_side": "left"}}, "sets tokenizer_args"),
+        (TRANSFORMER, {"processing_kwargs": {"text": {"max_length": 3}}}, "processing_kwargs"),
+        (TRANSFORMER, {"module_output_name": "embedding"}, "sets module_output_name"),
+        (TRANSFORMER, {"max_seq_length": "8"}, "max_seq_length to an invalid"),
+        (POOLING, {"pooling_mode": None, "pooling_mode_loudest_token": True}, "loudest_token"),
+        ("0_Transformer/config.json", {"quantization_config": {"quant_method": "gptq"}},
+         "quantized weights"),
     ],
 )  # fmt: skip
 def test_unusable_modules_are_rejected(fails, sentence_model, tmp_path, file, content, part):

@@ -48,7 +48,7 @@ lexical = false
 
 [backbone]
 source = "tiny"
-pooling = "attention"
+pooling = "own"
 precision = "int8"
 min_cosine = 0.5
 max_length = 32
@@ -64,7 +64,7 @@ def test_a_recipe_with_training(kitchen, tmp_path):
     assert summary["parity"]["speed"]["ratio"] > 0
     bundle = Bundle.open(tmp_path / "x.fala")
     details = bundle.manifest.details
-    assert (details["pooling"], bundle.manifest.task) == ("attention", "classification")
+    assert (details["pooling"], bundle.manifest.task) == ("mean", "classification")
     assert details["recipe"]["training"] == {"epochs": 1, "batch": 16}
     assert "speed" not in details["parity"]
     assert details["cost"]["flops"]["16"] > 0

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from encoders import make_encoder
-from fala_export.embedding.tokens import batches, embed_tokens, pad, placed
+from fala_export.embedding.tokens import batches, embed_tokens, placed
 from fala_export.training.backbones import TransformerLearner
 
 
@@ -18,13 +18,6 @@ def test_a_batch_holds_a_number_of_tokens_with_padding():
     assert max(sizes) <= 256
     assert sum(sizes) < 1.2 * sum(lengths)
     assert batches([], 256) == []
-
-
-def test_tokens_are_padded_to_one_length():
-    ids, mask = pad([[5, 6], [], [7]], 9)
-    assert ids.tolist() == [[5, 6], [9, 9], [7, 9]]
-    assert mask.tolist() == [[1, 1], [0, 0], [1, 0]]
-    assert ids.dtype == mask.dtype == torch.int64
 
 
 @pytest.fixture(scope="module")

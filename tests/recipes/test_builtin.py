@@ -1,14 +1,17 @@
 import zipfile
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 import builtin
+import samples
 from builtin import build_builtin
 from corpus import clean, documents
 from fala import Bundle
+from fala_sim import sample_rows
 from fala_sim.playground.releases import built_in
 from glove import GloveSettings
 from program import Program
@@ -54,8 +57,10 @@ def test_markup_is_removed(corpora):
     assert clean("( a “ b ” ) .") == '(a " b ").'
 
 
-def test_the_recipe_packs_trained_vectors_and_the_packages_encoder(corpora, tmp_path):
-    """Tests of the training interrupt it."""
+def test_the_recipe_packs_trained_vectors_and_the_packages_encoder(corpora, tmp_path, monkeypatch):
+    """Tests of the training interrupt it. The heads are fitted to some of the sample's rows."""
+    some = sample_rows(users=1).take(np.arange(300))
+    monkeypatch.setattr(samples, "sample_rows", lambda users: some)
     out = tmp_path / "out"
     summary = build_builtin(corpora, tmp_path / "work", out, 0, GLOVE)
     assert (summary["name"], summary["dimension"]) == ("glove", GLOVE.dimension)

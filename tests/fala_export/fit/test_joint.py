@@ -26,16 +26,6 @@ from training_sets import one_row
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def released(tmp_path_factory):
-    return bundles.write_word_vectors(tmp_path_factory.mktemp("joint") / "w.fala")
-
-
-@pytest.fixture(scope="module")
-def backbone(released):
-    return released.backbone()
-
-
 def labels_by_words(documents, seed=1):
     """Labels that depend on three words, which 8 dimensions cannot separate from the other 23."""
     flips = np.random.default_rng(seed).random(len(documents)) < 0.05
@@ -81,7 +71,9 @@ def test_a_head_of_rows_that_are_read_some_at_a_time_is_the_same(
     np.testing.assert_allclose(some.weight, whole.weight, atol=1e-3)
 
 
-@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize(
+    ("classes", "array_library"), [(2, "SciPy"), (3, "NumPy")], indirect=["array_library"]
+)
 def test_fit_joint_finds_the_logistic_optimum(backbone, classes, array_library):
     documents = texts(150)
     random = np.random.default_rng(2)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bundles import make_head, texts, write_word_vectors
+from bundles import make_head, texts
 from fala import Bundle, DataError
 from fala.model.losses import cross_entropy
 from fala_export import write_release
@@ -13,16 +13,6 @@ from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import Row
 
 PENALTIES = [1e-3, 1e-4]
-
-
-@pytest.fixture(scope="module")
-def released(tmp_path_factory):
-    return write_word_vectors(tmp_path_factory.mktemp("left-out") / "w.fala")
-
-
-@pytest.fixture(scope="module")
-def backbone(released):
-    return released.backbone()
 
 
 def rows(count=90):

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-import bundles
 from bundles import texts
 from fala.base.errors import DataError, FalaError
 from fala.base.examples import Match
@@ -15,11 +14,6 @@ from fala_export.fit.plain import PlainProblem
 from fala_export.people import draw as samples
 from fala_export.rows import door
 from fala_export.rows.user_rows import Row
-
-
-@pytest.fixture(scope="module")
-def backbone(tmp_path_factory):
-    return bundles.write_word_vectors(tmp_path_factory.mktemp("vendor") / "w.fala").backbone()
 
 
 class Silent:

@@ -33,9 +33,9 @@ def posts(users=8, each=24, seed=0):
     return rows
 
 
-def write(path, rows, header=HEADER, **options):
+def write(path, rows, header=HEADER):
     with path.open("w", newline="", encoding="utf-8-sig") as stream:
-        writer = csv.writer(stream, **options)
+        writer = csv.writer(stream)
         writer.writerows([header, *rows])
     return path
 
