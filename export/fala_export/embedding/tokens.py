@@ -40,13 +40,6 @@ def placed(module: nn.Module) -> Iterator[None]:
         module.cpu()
 
 
-def half_precision() -> torch.dtype | None:
-    """Return the precision of an embedding's products on a GPU; None elsewhere, for float32."""
-    if not torch.cuda.is_available():
-        return None
-    return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
-
-
 def batches(lengths: Sequence[int], most: int) -> list[list[int]]:
     """Return positions of texts of similar length, in batches of at most ``most`` tokens.
 
@@ -81,17 +74,16 @@ def embed_tokens(
         pad_id: Id of the padding token.
         dimension: Length of an embedding.
         step: A function called after every batch with its number of texts.
-        half: Whether a GPU computes in ``half_precision``.
+        half: Whether a GPU computes in bfloat16.
 
     Returns:
         The embeddings, shape (n, dimension).
     """
     result = np.empty((len(ids), dimension), dtype=np.float32)
     place = next(module.parameters()).device
-    precision = half_precision() if half and place.type == "cuda" else None
     autocast: AbstractContextManager[object] = nullcontext()
-    if precision is not None:
-        autocast = torch.autocast(place.type, precision)
+    if half and place.type == "cuda":
+        autocast = torch.autocast(place.type, torch.bfloat16)
     with torch.inference_mode(), autocast:
         for chosen in batches([len(row) for row in ids], _TOKENS[place.type]):
             rows, mask = pad([ids[index] for index in chosen], pad_id)

@@ -260,8 +260,7 @@ class Training:
             save_total_limit=_KEPT,
             logging_strategy="epoch",
             logging_nan_inf_filter=False,
-            bf16=on_gpu and _precision() == "bf16",
-            fp16=on_gpu and _precision() == "fp16",
+            bf16=on_gpu,
             seed=self.seed,
             # Otherwise processes on a machine without GPUs would each train alone.
             use_cpu=Ranks().count > 1 and not on_gpu,
@@ -273,10 +272,10 @@ class Training:
         )
 
 
-def _precision() -> Literal["no", "bf16", "fp16"]:
+def _precision() -> Literal["no", "bf16"]:
     """Return the precision of products; ``"no"`` is float32 throughout.
 
-    A GPU computes in half precision, with bfloat16 if it can. A CPU does so only if
+    A GPU computes in bfloat16, which older ones emulate. A CPU does so only if
     ``PRECISION_VARIABLE`` is set, because only CPUs with instructions for bfloat16 (AMX,
     AVX512-BF16) become faster.
 
@@ -284,7 +283,7 @@ def _precision() -> Literal["no", "bf16", "fp16"]:
         ExportError: The variable has a value that a CPU does not support.
     """
     if torch.cuda.is_available():
-        return "bf16" if torch.cuda.is_bf16_supported() else "fp16"
+        return "bf16"
     precision = os.environ.get(PRECISION_VARIABLE, "no")
     if precision == "bf16":
         return "bf16"
