@@ -1,11 +1,8 @@
 """Make a device with labels, and a vendor whose repository is served on the loopback."""
 
-import shutil
-
 import pytest
 
 from fala import Bundle, UpdateLimits
-from fala.device import Device
 from fala.updates.client import Source, newer_release, repository_url, trusted_root
 from file_server import FileServer
 from vendors import Vendor
@@ -70,20 +67,12 @@ def outdated(client, begun, server):
     return client
 
 
-@pytest.fixture(scope="module")
-def once(tmp_path_factory, learned, begun):
-    """Make the folder of the device with version 1."""
-    folder = shutil.copytree(learned, tmp_path_factory.mktemp("once") / "device")
-    with FileServer(begun.files()) as server, Device.open(folder) as device:
-        assert device.update(server.address, root=begun.root).new == "model v1 (mid)"
-    return folder
-
-
 @pytest.fixture
-def updated(tmp_path, once):
-    """Open the device with version 1."""
-    with Device.open(shutil.copytree(once, tmp_path / "updated", symlinks=True)) as device:
-        yield device
+def updated(device, begun):
+    """Return the device with version 1."""
+    with FileServer(begun.files()) as server:
+        assert device.update(server.address, root=begun.root).new == "model v1 (mid)"
+    return device
 
 
 @pytest.fixture(scope="module")

@@ -60,15 +60,6 @@ class TestVersions:
         server.files = vendor.files()
         assert updated.update(server.address, root=vendor.root).new == "model v3 (new)"
 
-    def test_metadata_survive_a_restart(self, path, vendor, server):
-        for expected in ("model v1 (mid)", None):
-            with Device.open(path) as device:
-                report = device.update(server.address, root=vendor.root)
-            assert (report and report.new) == expected
-            assert len(downloads(server)) == 1  # nothing is newer the second time
-        assert (path / "updates" / "metadata" / "timestamp.json").is_file()
-        assert list((path / "updates").glob("*.part")) == []
-
     def test_products_do_not_mix(self, updated, vendor, server, releases):
         vendor.delegate("news")
         vendor.publish(releases["new"], product="news")

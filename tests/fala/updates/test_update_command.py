@@ -11,6 +11,8 @@ def test_an_update_is_installed_once_and_skipped_once_it_is_rolled_back(path, ve
     assert without_progress(updated.stderr) == ""
     assert updated.stdout.startswith("old -> model v1 (mid): ")
     assert works(*command).stdout == "model v1 (mid): no newer release\n"
+    assert sum(name.startswith("targets/") for name, _ in server.requests) == 1
+    assert list((path / "updates").glob("*.part")) == []
     assert done(*command) is None
     works("rollback", path)
     assert works(*command).stdout == "model v1 (mid): skipped, because you rolled it back\n"
