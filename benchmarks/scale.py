@@ -2,6 +2,7 @@
 
     python benchmarks/scale.py
     python benchmarks/scale.py --examples 20000 --words --json
+    python benchmarks/scale.py --one-at-a-time
 
 Two real devices in a temporary folder, one with ten times as many examples as the other, use random
 word vectors; the user's labels follow a random direction. Measured are opening, a prediction (and
@@ -10,11 +11,16 @@ built-in transformer without a bridge. Figures are processor time of all threads
 predictions: the 99th percentile on the clock. Each step has a process of its own, whose peak memory
 is reported. ``growth`` is the time of a replacement divided by ten times that of a tenth of the
 examples: 1 is linear. With --words both releases read n-grams, too.
+
+With --one-at-a-time a device learns the examples one by one instead: the processor time of a
+thousand, its full fits and slowest label, for each tenth; and the growth of the memory over cycles
+of a prediction and a changed label.
 """
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +34,8 @@ from fala.testing import run_apart
 
 _PREDICTIONS = 300
 _FURTHER = 20
+# A device of so many examples has cycles of a prediction and a label.
+_FEW, _CYCLES = 300, 5_000
 
 
 def write_releases(folder: Path, dimension: int, words: bool, seed: int) -> None:
@@ -59,6 +67,36 @@ def fill(folder: Path, examples: int, seed: int) -> dict[str, float]:
             return {}
         texts, labels = labelled(bundle, examples, seed)
         return {"learn_seconds": timed(device.learn, texts, labels).processor}
+
+
+def one_by_one(folder: Path, examples: int, seed: int) -> Iterator[tuple[str, dict[str, float]]]:
+    """Learn examples one by one; yields the figures of each tenth, by the examples so far."""
+    bundle = fala.Bundle.open(folder / "old.fala")
+    pairs = list(zip(*labelled(bundle, examples, seed), strict=True))
+    with fala.Device.create(folder / "one-by-one", bundle.path) as device:
+        for tenth in np.array_split(np.arange(examples), 10):
+            calls = [timed(device.learn, [pairs[at][0]], [pairs[at][1]]) for at in tenth]
+            seconds = [call.processor for call in calls]
+            yield str(tenth[-1] + 1), {
+                "seconds_per_thousand": 1000 * float(np.mean(seconds)),
+                "full_fits": sum(call.result.exact for call in calls),
+                "slowest_label": max(seconds), "peak_megabytes": peak_megabytes(),
+            }  # fmt: skip
+
+
+def cycles(folder: Path, examples: int, seed: int) -> dict[str, float]:
+    """Predict and change a label, again and again."""
+    bundle = fala.Bundle.open(folder / "old.fala")
+    texts, labels = labelled(bundle, _FEW, seed)
+    memory = list[float]()
+    with fala.Device.create(folder / "cycles", bundle.path) as device:
+        device.learn(texts, labels)
+        for cycle in range(examples):
+            device.predict_proba([texts[(cycle + 1) % _FEW]])
+            device.learn([texts[cycle % _FEW]], [str(cycle // _FEW % 2)])
+            if cycle in (examples // 5, examples - 1):
+                memory.append(peak_megabytes())
+    return {"cycles": examples, "first_megabytes": memory[0], "last_megabytes": memory[-1]}
 
 
 def predict(folder: Path, examples: int, seed: int) -> dict[str, float]:
@@ -94,7 +132,9 @@ def replace(folder: Path, examples: int, seed: int) -> dict[str, float]:
     return {"replace_seconds": seconds, "forward_passes": report.forward_passes, **report.seconds}
 
 
-STEPS = {"fill": fill, "predict": predict, "further": learn_more, "replace": replace}
+STEPS = {
+    "fill": fill, "predict": predict, "further": learn_more, "replace": replace, "cycles": cycles,
+}  # fmt: skip
 
 
 def in_a_process(folder: Path, step: str, examples: int, seed: int) -> dict[str, float]:
@@ -110,17 +150,26 @@ def in_a_process(folder: Path, step: str, examples: int, seed: int) -> dict[str,
 @click.option("--examples", default=100_000, show_default=True, help="Labelled texts.")
 @click.option("--dimension", default=384, show_default=True, help="Of the word vectors.")
 @click.option("--words", is_flag=True, help="Let both releases read n-grams.")
-def main(examples: int, dimension: int, words: bool, seed: int) -> dict[str, Any]:
+@click.option("--one-at-a-time", is_flag=True, help="Learn the examples one by one.")
+def main(
+    examples: int, dimension: int, words: bool, one_at_a_time: bool, seed: int
+) -> dict[str, Any]:
     """Measure all steps, with many examples and with a tenth."""
     record: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="fala-") as temporary:
         folder = Path(temporary)
         run_apart(lambda _: write_releases(folder, dimension, words, seed), limit=600)
+        if one_at_a_time:
+            record["memory"] = in_a_process(folder, "cycles", min(examples, _CYCLES), seed)
+            for count, figures in one_by_one(folder, examples, seed):
+                click.echo(f"{int(count):,} examples: {figures}", err=True)
+                record[count] = figures
+            return record
         in_a_process(folder, "fill", 0, seed)
         record["empty"] = in_a_process(folder, "predict", 0, seed)
         for count in (examples // 10, examples):
             record[str(count)] = {}
-            for step in STEPS:
+            for step in ("fill", "predict", "further", "replace"):
                 record[str(count)] |= in_a_process(folder, step, count, seed)
     few, many = record[str(examples // 10)], record[str(examples)]
     record["growth"] = many["replace_seconds"] / (10 * few["replace_seconds"])
