@@ -1,7 +1,6 @@
-"""Replacements are fitted to labels and old logits, and little evidence decides little."""
+"""Replacements are fitted to labels and old logits."""
 
 import numpy as np
-import pytest
 
 import bridged
 from bridged import PROBES, TEXTS
@@ -44,33 +43,6 @@ def test_unlabelled_documents_keep_the_old_personal_model(device, path, releases
         # Labels that are learned later are fitted to beside the old logits.
         report = device.learn(TEXTS[:HALF], ["0", "1", "0"] * 15)
         assert (report.labelled, report.fitted) == (HALF, len(TEXTS))
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize(
-    ("examples", "user_labels"),
-    [
-        (["zzz", "qqq"], ["0", "1"]), (["good"] * 5, ["1", "0", "1", "0", "1"]),
-        (TEXTS[:30], ["1"] * 30), (TEXTS[:1], None),
-    ],
-    ids=["unknown", "one text", "one class", "no label"],
-)  # fmt: skip
-def test_little_evidence_leaves_probabilities_finite(
-    tmp_path, releases, unbridged, examples, user_labels
-):
-    with Device.create(tmp_path / "device", releases["old"]) as device:
-        device.learn(examples, user_labels)
-        decision = "vendor" if user_labels is None else "personal"
-        for passes in (0, 20):
-            report = device.replace(releases["mid"], Budget(passes))
-            assert report.decision == decision
-            assert np.isfinite(device.predict_proba(PROBES)).all()
-            # A few labels do not lead to extreme probabilities.
-            assert np.abs(device.predict_proba(PROBES) - vendor_of(releases["mid"])).max() < 0.95
-            device.rollback()
-        device.rollback()  # to the new release, where without evidence no pass is made
-        count = 0 if user_labels is None else len(set(examples))
-        assert device.refine(Budget(20)).counts.representatives == count
 
 
 def drawn_labels(release, seed, shift):

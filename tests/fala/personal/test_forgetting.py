@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 import bridged
+import fala
 import rated
 import tagged
 from bridged import GONE, LATE, PROBES, TEXTS
 from devices import assert_close, embedded, left_of, refine_all, same, sql, state, vendor_of
-from fala import Budget, DataError, Device, DeviceError, Forgotten, Item, Match, UnknownAdapterError
+from fala import Budget, DataError, Device, DeviceError, Forgotten, Item, Match, Stopped
 from fala.testing import PowerCuts, counted, failing_disk
 
 
@@ -216,6 +217,7 @@ def test_without_anything_the_vendors_model_is_active(device, path, releases, op
     device.replace(releases["mid"], Budget(10))
     getattr(device, operation)(TEXTS)
     assert device.model.is_vendor and device.fit().decision == "vendor"
+    assert device.refine(Budget(5)).stopped is Stopped.NO_LABEL
     np.testing.assert_array_equal(device.predict_proba(PROBES), vendor_of(releases["mid"]))
     assert len(rows_of(device)) == len(TEXTS) * (operation == "unlabel")
     assert (embedded(path, releases["mid"]) == set()) == (operation == "forget")
@@ -241,7 +243,7 @@ def test_what_is_wrong_or_fails_forgets_nothing(device):
     for operation in (device.forget, device.unlabel):
         with pytest.raises(DataError):
             operation([Match((), "a")])
-        with pytest.raises(UnknownAdapterError):
+        with pytest.raises(fala.UnknownAdapterError):
             operation(TEXTS, adapter="none")
     for arguments in ({}, {"examples": [1], "where": bool}, {"where": 5}):
         with pytest.raises(DataError):
