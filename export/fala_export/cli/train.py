@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # model.
 _WORK = 4
 _FOR_MODELS = (
-    "pooling", "revision", "ignore", "prompt", "dim", "layers", "max_length", "quantize",
+    "pooling", "revision", "ignore", "prompt", "dimension", "layers", "max_length", "precision",
     "min_cosine",
 )  # fmt: skip
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from codecs import BOM_UTF8
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import click
 import msgspec
 
 from fala import FalaError
@@ -18,8 +19,7 @@ from fala.model.links import Link
 from fala.updates import DEFAULT_PRODUCT
 from fala_export.base.checks import check_release_name
 from fala_export.base.errors import ExportError
-from fala_export.recipe.options import File, Only, Options, T
-from fala_export.recipe.refusals import refusal, refused_key
+from fala_export.recipe.options import File, Only, Options
 from fala_export.recipe.settings import (
     AnyPooling,
     BridgeSettings,
@@ -69,9 +69,8 @@ class BackboneTable:
     def bundle(self) -> Path | None:
         """The bundle; None if the source is a model."""
         path = Path(self.model.source)
-        if isinstance(self.model.source, HubName):
-            return None
-        return path if path.is_file() and path.suffix != ".onnx" else None
+        is_model = isinstance(self.model.source, HubName) or path.suffix == ".onnx"
+        return None if is_model or not path.is_file() else path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,28 +86,9 @@ class VectorsTable:
     vectors: VectorOptions
 
 
-class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
-    """The file's keys, with its tables unparsed."""
-
-    name: str
-    backbone: dict[str, Any] | None = None
-    word_vectors: dict[str, Any] | None = None
-    data: str | None = None
-    columns: dict[str, Any] | None = None
-    rating: tuple[float, float] | None = None
-    tags: bool = False
-    training: dict[str, Any] | None = None
-    lexical: bool = True
-    bridge: dict[str, Any] | None = None
-    scales: dict[str, Any] | None = None
-    check: dict[str, Any] | None = None
-    sign: dict[str, Any] | None = None
-    publish: dict[str, Any] | None = None
-    product: str | None = None
-    version: Annotated[int, msgspec.Meta(ge=1, le=MAX_VERSION)] | None = None
-
-
-_KEYS = [field.encode_name for field in msgspec.structs.fields(_File)]
+@dataclass(frozen=True)
+class ScalesTable:
+    """The table ``[scales]``, which has no keys."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,48 +96,87 @@ class Recipe:
     """A parsed recipe, with paths resolved from the file's folder.
 
     Attributes:
-        file: The TOML file.
         name: The release's name in the manifest.
-        product: The product that the release belongs to: the file's ``product``, or a product name
-            made from ``name``.
-        source: The table of the backbone.
+        backbone: The model or bundle of the backbone.
+        word_vectors: The static vectors, if there is no ``backbone``.
         data: File of rows; the head is fitted to its public rows. If None, there is no head.
         columns: The names of the file's columns.
-        link: The kind of labels.
+        labels: The kind of labels.
         training: How the backbone is trained; if None, it stays as it is, and the head alone is
             fitted.
         lexical: Whether the head has lexical features.
-        details: The recipe in the manifest's details, with ``product``, and ``version`` if the file
-            has one.
-        bridge: Earlier releases that devices have; None if the file has no such table, as for
-            ``check`` and the next tables.
+        bridge: Earlier releases that devices have; None if the file has no such table, as for the
+            next tables.
         scales: Whether scales (prior variances) are chosen.
         check: Settings of the check on held-out annotators.
         sign: The key that signs the release.
         publish: The repository to publish in.
+        product: The product that the release belongs to; in a file without it, a product name made
+            from ``name``.
+        version: Number of the release among the product's releases.
+        file: The TOML file.
+        table: The values in the file by key, as TOML has them.
     """
 
-    file: Path
     name: str
-    product: str
-    source: BackboneTable | VectorsTable
-    data: Path | None
-    columns: Columns
-    link: Link
-    training: TrainingSettings | None
-    lexical: bool
-    details: Mapping[str, Any]
-    bridge: BridgeSettings | None
-    scales: bool
-    check: CheckSettings | None
-    sign: SignSettings | None
-    publish: PublishSettings | None
+    backbone: BackboneTable | None = None
+    word_vectors: VectorsTable | None = None
+    data: Annotated[Path | None, click.Path(path_type=Path, readable=False)] = None
+    columns: Columns = Columns()  # noqa: RUF009  # it is frozen
+    labels: LabelSettings
+    training: TrainingSettings | None = None
+    lexical: bool = True
+    bridge: BridgeSettings | None = None
+    scales: ScalesTable | None = None
+    check: CheckSettings | None = None
+    sign: SignSettings | None = None
+    publish: PublishSettings | None = None
+    product: str = ""
+    version: Annotated[int, msgspec.Meta(ge=1, le=MAX_VERSION)] | None = None
+    file: Path = Path()
+    table: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def source(self) -> BackboneTable | VectorsTable:
+        """The table of the backbone.
+
+        Raises:
+            ExportError: There is no such table, or there are two.
+        """
+        if self.backbone is not None and self.word_vectors is None:
+            return self.backbone
+        if self.word_vectors is not None and self.backbone is None:
+            return self.word_vectors
+        raise ExportError("a recipe needs either [backbone] or [word-vectors]")
+
+    @property
+    def link(self) -> Link:
+        """The kind of labels."""
+        return self.labels.link
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """The recipe for a manifest's details, with ``product``, and the file's ``version``."""
+        version = {} if self.version is None else {"version": self.version}
+        numbering = {"product": self.product, **version}
+        set_here = {"lexical": self.lexical, "rating": self.labels.rating, "tags": self.labels.tags}
+        recipe = {key: {**self.table, **set_here}.get(key) for key in _KEPT}
+        return {"recipe": {**recipe, **numbering}, **numbering}
 
     @property
     def export(self) -> ExportOptions:
         """The export options of the recipe's backbone."""
         export = self.source.export if isinstance(self.source, BackboneTable) else ExportOptions()
         return replace(export, name=self.name, details=self.details)
+
+
+_OPTIONS = Options(
+    Recipe, Only(*(key.name for key in fields(Recipe) if key.name not in ("file", "table")))
+)
+#: The keys of a recipe that are in a manifest's details.
+_KEPT = (
+    "name", "backbone", "word-vectors", "data", "training", "lexical", "columns", "rating", "tags",
+)  # fmt: skip
 
 
 def product_of(name: str) -> str:
@@ -182,18 +201,21 @@ def read_recipe(path: Path, *, lexical: bool | None = None) -> Recipe:
             data = stream.read(_MOST_BYTES + 1).removeprefix(BOM_UTF8)
         if len(data) > _MOST_BYTES:
             raise ExportError(f"not a recipe, because it is larger than {_MOST_BYTES} bytes")
-        file = msgspec.toml.decode(data.decode(), type=_File)
-        recipe = _recipe_of(
-            file if lexical is None else msgspec.structs.replace(file, lexical=lexical), path
+        table = msgspec.toml.decode(data.decode())
+        recipe = _OPTIONS.read(table, folder=path.parent)
+        recipe = replace(
+            recipe,
+            backbone=recipe.backbone and recipe.backbone.resolve(path.parent),
+            lexical=recipe.lexical if lexical is None else lexical,
+            product=recipe.product if "product" in table else product_of(recipe.name),
+            file=path,
+            table=table,
         )
         _check(recipe)
     except OSError as error:
         raise ExportError(f"{path}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise ExportError(f"{path}: is not UTF-8; save the recipe as UTF-8") from error
-    except msgspec.ValidationError as error:
-        where = f"{key}:" if (key := refused_key(str(error))) else "the recipe"
-        raise ExportError(f"{path}: {where} {safe_line(refusal(str(error), _KEYS))}") from error
     except msgspec.DecodeError as error:
         raise ExportError(f"{path}: is not TOML: {safe_line(error)}") from error
     # The TOML library raises ValueError for a number of 5,000 digits, and other errors for deep
@@ -203,60 +225,14 @@ def read_recipe(path: Path, *, lexical: bool | None = None) -> Recipe:
     return recipe
 
 
-def _recipe_of(file: _File, path: Path) -> Recipe:
-    folder = path.parent
-
-    def table(settings: type[T], values: Mapping[str, Any] | None, title: str) -> T | None:
-        return None if values is None else Options(settings).read(values, title, folder)
-
-    source: BackboneTable | VectorsTable
-    if file.backbone is not None and file.word_vectors is None:
-        source = Options(BackboneTable).read(file.backbone, "backbone").resolve(folder)
-    elif file.word_vectors is not None and file.backbone is None:
-        source = Options(VectorsTable).read(file.word_vectors, "word-vectors", folder)
-    else:
-        raise ExportError("a recipe needs either [backbone] or [word-vectors]")
-    if file.scales:
-        raise ExportError(f"[scales] has no key {min(file.scales)}, because it has no keys")
-    product = product_of(file.name) if file.product is None else file.product
-    if not PRODUCT.fullmatch(product):
-        raise ExportError(f"product: expected a name of a-z, 0-9, - and _, not {product!r:.70}")
-    numbering = {"product": product, "version": file.version}
-    numbering = {key: value for key, value in numbering.items() if value is not None}
-    details = {
-        "name": file.name,
-        "backbone": file.backbone,
-        "word-vectors": file.word_vectors,
-        "data": file.data,
-        "training": file.training,
-        "lexical": file.lexical,
-        "columns": file.columns,
-        "rating": file.rating,
-        "tags": file.tags,
-        **numbering,
-    }
-    return Recipe(
-        file=path,
-        name=file.name,
-        product=product,
-        source=source,
-        data=None if file.data is None else folder / file.data,
-        columns=Options(Columns).read(file.columns or {}, "columns"),
-        link=LabelSettings(file.rating, file.tags).link,
-        training=table(TrainingSettings, file.training, "training"),
-        lexical=file.lexical,
-        details={"recipe": details, **numbering},
-        bridge=table(BridgeSettings, file.bridge, "bridge"),
-        scales=file.scales is not None,
-        check=table(CheckSettings, file.check, "check"),
-        sign=table(SignSettings, file.sign, "sign"),
-        publish=table(PublishSettings, file.publish, "publish"),
-    )
-
-
 def _check(recipe: Recipe) -> None:
     table = recipe.source
+    _ = recipe.link  # Wrong labels are an error of the recipe.
     check_release_name(recipe.name)
+    if not PRODUCT.fullmatch(recipe.product):
+        raise ExportError(
+            f"product: expected a name of a-z, 0-9, - and _, not {recipe.product!r:.70}"
+        )
     for title in ("training", "bridge", "scales", "check", "publish"):
         if getattr(recipe, title) and recipe.data is None:
             raise ExportError(f'[{title}] needs data: add data = "...", a file of rows')

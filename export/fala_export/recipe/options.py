@@ -13,7 +13,8 @@ a command line needs is in the annotation::
     rating: tuple[float, float] | None = None             # --rating FLOAT FLOAT: two values
     from_: File                                           # --from: a keyword of Python
     training: TrainingSettings                            # all options of another dataclass
-    export: Annotated[ExportOptions, Only("name")] # some of them
+    export: Annotated[ExportOptions, Only("name")]        # some of them
+    check: CheckSettings | None = None                    # a recipe's own table, [check]
 
 Modules of settings import neither NumPy nor PyTorch, because every ``--help`` loads them.
 """
@@ -24,7 +25,7 @@ import dataclasses
 import inspect
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 from types import NoneType, UnionType
@@ -37,7 +38,6 @@ from typing import (
     TypeAlias,
     TypeVar,
     Union,
-    cast,
     get_args,
     get_origin,
     get_type_hints,
@@ -46,7 +46,7 @@ from typing import (
 import click
 
 from fala_export.base.errors import ExportError
-from fala_export.recipe.refusals import refusal, refused_key
+from fala_export.recipe.refusals import refusal
 
 if TYPE_CHECKING:  # A common type of all dataclasses exists only for type checkers.
     from _typeshed import DataclassInstance
@@ -119,129 +119,134 @@ class Options(Generic[T]):
         defaults: Mapping[str, Any] | None = None,
     ) -> None:
         self._settings = settings
-        self._hints = get_type_hints(settings, include_extras=True)
-        self._needed: list[str] = []
         self._parts: dict[str, click.Parameter | Options[Any]] = {}
+        self._hints = get_type_hints(settings, include_extras=True)
         helps = described_option(settings)
         for field in dataclasses.fields(settings):
-            name = field.name
-            if only is not None and name not in only:
+            if only is not None and field.name not in only:
                 continue
-            kind, notes = _unwrap(self._hints[name])
+            kind, notes = _unwrap(self._hints[field.name])
+            default = (defaults or {}).get(field.name, field.default)
             if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-                part = next((note for note in notes if isinstance(note, Only)), None)
-                self._parts[name] = Options(kind, part)
-                continue
-            default = (defaults or {}).get(name, field.default)
-            if default is field.default_factory is MISSING:
-                self._needed.append(name)
-            self._parts[name] = _parameter(field, kind, notes, helps[name], default)
+                group = Options(
+                    kind, next((note for note in notes if isinstance(note, Only)), None)
+                )
+                if default is MISSING:
+                    self._parts[field.name] = group
+                    continue
+                kind = _Table(field.name.replace("_", "-"), group)
+            self._parts[field.name] = _parameter(
+                field.name, kind, notes, helps[field.name], default
+            )
 
     def parameters(self) -> Iterator[click.Parameter]:
         """Yield the options and arguments, in the order of the fields."""
-        for part in self._parts.values():
+        return (option for _, option in self._typed())
+
+    def _typed(self) -> Iterator[tuple[Any, click.Parameter]]:
+        """Yield the type of each field, also of groups, and its option."""
+        for name, part in self._parts.items():
             if isinstance(part, Options):
-                yield from part.parameters()
+                yield from part._typed()
             else:
-                yield part
+                yield self._hints[name], part
 
     def build(self, values: Mapping[str, Any]) -> T:
-        """Build the settings of a command line.
+        """Build the settings from the values by field, also those of groups.
 
         Args:
-            values: The values by the parameters' names, as click passes them.
-
-        Raises:
-            click.UsageError: A required option is missing.
+            values: The values; a field without a value has its default.
         """
         fields = {
-            name: part.build(values) if isinstance(part, Options) else values[str(part.name)]
+            name: part.build(values) if isinstance(part, Options) else values[name]
             for name, part in self._parts.items()
+            if isinstance(part, Options) or name in values
         }
-        for name in self._needed:
-            if fields[name] is None:
-                flag = cast("click.Parameter", self._parts[name]).opts[0]
-                raise click.UsageError(f"Missing option '{flag}'.")
         return self._settings(**fields)
 
-    def names(self) -> list[str]:
-        """Return the keys of a table, including those of its groups."""
-        names = []
-        for name, part in self._parts.items():
-            names += part.names() if isinstance(part, Options) else [_key(name)]
-        return names
-
-    def read(self, table: Mapping[str, Any], title: str, folder: Path | None = None) -> T:
-        """Build the settings of a recipe's table.
+    def read(self, table: Mapping[str, Any], title: str = "", folder: Path = Path()) -> T:
+        """Build the settings of a recipe, or of one of its tables.
 
         Args:
-            table: The values by key.
-            title: The table's title, for messages.
-            folder: The folder from which relative paths are resolved; None leaves them unchanged.
+            table: The values by key, as TOML has them.
+            title: The table's title, for messages; empty for the whole recipe.
+            folder: The folder from which relative paths are resolved.
 
         Raises:
             ExportError: A key is missing or unknown, or a value is wrong.
         """
-        if unknown_keys := sorted(table.keys() - set(self.names())):
-            raise ExportError(
-                f"[{title}] has no key {unknown_keys[0]}; its keys are {', '.join(self.names())}"
+        options = {_key(option): (kind, option) for kind, option in self._typed()}
+        where = f"[{title}]" if title else "the recipe"
+        if unknown_keys := sorted(table.keys() - options.keys()):
+            known = (
+                f"; its keys are {', '.join(options)}" if options else ", because it has no keys"
             )
-
-        import msgspec  # msgspec belongs to an extra, and only recipes need it.
-
-        def path(kind: type, value: object) -> Path:
-            if kind is not Path or not isinstance(value, str):
-                raise ValueError(f"Expected `str`, got `{type(value).__name__}`")
-            return Path(value) if folder is None or value == "-" else folder / value
-
-        try:
-            settings = msgspec.convert(self._grouped(table), self._settings, dec_hook=path)
-        except msgspec.ValidationError as error:
-            key = _key(refused_key(str(error)))
-            where = f"{title}.{key}:" if key in self.names() else f"[{title}]"
-            raise ExportError(f"{where} {refusal(str(error), self._choices(key))}") from error
-        self._check(settings, title)
-        return settings
-
-    def _choices(self, key: str) -> Sequence[str]:
-        """Return the values from which an option is chosen; empty if there is no such list."""
-        for name, part in self._parts.items():
-            if isinstance(part, Options) and key in part.names():
-                return part._choices(key)
-            if _key(name) == key and isinstance(part, click.Parameter):
-                return part.type.choices if isinstance(part.type, click.Choice) else ()
-        return ()
-
-    def _check(self, settings: T, title: str) -> None:
-        """Check that numbers are within the ranges of their options."""
-        for name, part in self._parts.items():
-            value = getattr(settings, name)
-            if isinstance(part, Options):
-                part._check(value, title)
-                continue
-            items = value if isinstance(value, tuple) else (value,)
-            try:
-                for item in (item for item in items if item is not None):
-                    part.type.convert(item, None, None)
-            except click.BadParameter as error:
-                raise ExportError(f"{title}.{_key(name)}: {error}") from error
-
-    def _grouped(self, table: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a table's values by field, with those of groups by group."""
-        return {
-            name: part._grouped(table) if isinstance(part, Options) else table[_key(name)]
-            for name, part in self._parts.items()
-            if isinstance(part, Options) or _key(name) in table
-        }
+            raise ExportError(f"{where} has no key {unknown_keys[0]:.60}{known}")
+        values = {}
+        for key, (kind, option) in options.items():
+            if key in table:
+                try:
+                    values[str(option.name)] = _value_of(kind, option.type, table[key], folder)
+                except (ValueError, click.BadParameter) as error:
+                    raise ExportError(f"{title}.{key}: {error}".removeprefix(".")) from error
+            elif option.required:
+                raise ExportError(f"{where} needs {key}")
+        return self.build(values)
 
 
-def _key(name: str) -> str:
-    """Return a field's name without the underscore that avoids a Python keyword."""
-    return name.removesuffix("_")
+class _Table(click.ParamType):
+    """The type of a recipe's key that is a table.
+
+    Args:
+        title: The table's title.
+        options: The table's keys.
+    """
+
+    name = "table"
+
+    def __init__(self, title: str, options: Options[Any]) -> None:
+        self.title, self.options = title, options
+
+
+def _key(option: click.Parameter) -> str:
+    """Return an option's key in a recipe: the title of its table, or the name of its field.
+
+    A field's name has an underscore at its end if it would be a keyword of Python.
+    """
+    kind = option.type
+    return kind.title if isinstance(kind, _Table) else str(option.name).removesuffix("_")
+
+
+def _value_of(kind: object, option: click.ParamType, value: object, folder: Path) -> object:
+    """Return the value of a recipe's key, as its option on a command line would set it.
+
+    Raises:
+        ExportError: A table has a wrong key or value.
+        ValueError: The value has another type, or is not among an option's names.
+        click.BadParameter: A number is not in the option's range, or a path cannot be read.
+    """
+    import msgspec  # msgspec belongs to an extra, and only recipes need it.
+
+    def path(_: type, text: object) -> Path:
+        if not isinstance(text, str):
+            raise ValueError(f"Expected `str`, got `{type(text).__name__}`")
+        is_dash = text == "-" and isinstance(option, click.Path) and option.allow_dash
+        return Path(text) if is_dash else folder / text
+
+    try:
+        if isinstance(option, _Table):
+            return option.options.read(msgspec.convert(value, dict), option.title, folder)
+        converted = msgspec.convert(value, kind, dec_hook=path)
+    except msgspec.ValidationError as error:
+        choices = option.choices if isinstance(option, click.Choice) else ()
+        raise ValueError(refusal(str(error), choices)) from error
+    for item in converted if isinstance(converted, tuple) else (converted,):
+        option.convert(item, None, None)
+    return converted
 
 
 def _parameter(
-    field: dataclasses.Field[Any],
+    name: str,
     kind: Any,  # noqa: ANN401
     notes: list[Any],
     help_text: str,
@@ -258,27 +263,25 @@ def _parameter(
     declared = next((note for note in notes if isinstance(note, click.ParamType)), kind)
     if get_origin(declared) is Literal:
         declared = click.Choice(get_args(declared))
-    needed = default is field.default_factory is MISSING
     for note in notes:
         if isinstance(note, PositionalArgument):
-            return click.Argument([field.name], type=declared, metavar=note.metavar)
+            return click.Argument([name], type=declared, metavar=note.metavar)
     words = [note for note in notes if isinstance(note, str)]
-    names = [word for word in words if word.startswith("-")]
-    if several or needed:
-        default = None
-    elif splits and isinstance(default, tuple):
+    flags = [word for word in words if word.startswith("-")]
+    needed = default is MISSING
+    if splits and isinstance(default, tuple):
         default = ",".join(default)
     return click.Option(
-        names or [f"--{_key(field.name).replace('_', '-')}"],
+        [name, *(flags or [f"--{name.removesuffix('_').replace('_', '-')}"])],
         type=None if kind is bool else declared,
         is_flag=True if kind is bool else None,
         multiple=several,
         nargs=values,
-        metavar=next((word for word in words if word not in names), None),
+        metavar=next((word for word in words if word not in flags), None),
         required=needed,
-        default=default,
-        show_default=default is not False and default not in (None, ""),
+        show_default=default is not False and default not in (MISSING, None, "", ()),
         help=help_text,
+        **({} if several or needed else {"default": default}),
     )
 
 

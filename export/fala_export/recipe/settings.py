@@ -126,7 +126,9 @@ class Passphrase:
         passphrase_file: File whose first line encrypts and decrypts the keys; '-' prompts for it.
     """
 
-    passphrase_file: File | None = None
+    passphrase_file: Annotated[
+        Path | None, click.Path(path_type=Path, dir_okay=False, allow_dash=True)
+    ] = None
 
     def read(self, *, new: bool = False) -> bytes | None:
         """Return the passphrase, or None if none is set."""

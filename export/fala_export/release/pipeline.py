@@ -408,7 +408,7 @@ def _deliveries(
         phrase = publish.keys.passphrase.read(new=not begun)
         ring = Keyring(paths if begun else (), paths[0], phrase)
         if not finished:
-            version = None if republish else recipe.details.get("version")
+            version = None if republish else recipe.version
             now = datetime.now(timezone.utc)
             check_publishing(repository, ring, now, recipe.product, version)
         deliveries["published"] = lambda out: publish_or_begin(
