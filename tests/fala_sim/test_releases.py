@@ -170,7 +170,7 @@ def test_fala_all_encodes_all_documents(path, tmp_path):
 
 def test_parts_that_the_exporter_rejects_are_logged_and_left_out(work, tmp_path):
     lines = []
-    few = write_data(tmp_path / "few", documents=40)
+    few = write_data(tmp_path / "few", annotators=5, documents=30)
     prepared = load_prepared(prepared_releases(few, work, lines))
     release = Bundle.open(prepared.shipped.path)
     assert release.bridges() == {}

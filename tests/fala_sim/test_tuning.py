@@ -40,7 +40,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm_jobs")]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return write_data(
-        tmp_path_factory.mktemp("data") / "many", annotators=24, documents=220, share=0.35
+        tmp_path_factory.mktemp("data") / "many", annotators=12, documents=220, share=0.5
     )
 
 

@@ -40,6 +40,12 @@ def data(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def few(tmp_path_factory):
+    """Rows where it does not matter what a training learns."""
+    return write_rows(tmp_path_factory.mktemp("few") / "rows.jsonl", writers_rows(texts=25))
+
+
+@pytest.fixture(scope="module")
 def evaluation(tmp_path_factory):
     """Test rows of known and new writers, and train rows of the new ones."""
     rows = [
@@ -97,8 +103,8 @@ def test_known_writers_have_their_own_prompt_and_others_the_unknown_one(soft, ev
         ("hard-dynamic", {"length": 12, "mlm": True, "mlm_epochs": 1}),
     ],
 )
-def test_each_kind_is_trained(folder, data, evaluation, tmp_path, kind, settings):
-    model = trained(folder, data, tmp_path / "work", kind, **settings)
+def test_each_kind_is_trained(folder, few, evaluation, tmp_path, kind, settings):
+    model = trained(folder, few, tmp_path / "work", kind, **settings)
     assert list(model.about["history"]) == [*(["mlm"] if "mlm" in settings else []), "task"]
     assert model.about["parameters"]["trained"] <= model.about["parameters"]["all"]
     predictions = predict_rows(model, evaluation)
@@ -140,17 +146,17 @@ def test_unknown_and_plain_rows_are_the_same_for_all_writers(soft, evaluation):
         np.testing.assert_allclose(personal[position], alone[0], atol=1e-5)
 
 
-def test_an_interrupted_training_resumes_to_the_same_weights_in_each_stage(folder, data, tmp_path):
+def test_an_interrupted_training_resumes_to_the_same_weights_in_each_stage(folder, few, tmp_path):
     settings = {"length": 3, "mlm": True, "mlm_epochs": 1}
-    whole = trained(folder, data, tmp_path / "whole", "soft-all", **settings)
+    whole = trained(folder, few, tmp_path / "whole", "soft-all", **settings)
     work = tmp_path / "cut"
     for stage, kind, count in (("mlm", MaskedModule, 4), ("task", PromptedClassifier, 9)):
         with kill_training.interrupted_at(kind, count), pytest.raises(KeyboardInterrupt):
-            trained(folder, data, work, "soft-all", **settings)
+            trained(folder, few, work, "soft-all", **settings)
         assert list((work / stage).glob("checkpoint-*"))
     with pytest.raises(ExportError, match="prompts_length was 3, but is 5"):
-        trained(folder, data, work, "soft-all", **{**settings, "length": 5})
-    resumed = trained(folder, data, work, "soft-all", **settings)
+        trained(folder, few, work, "soft-all", **{**settings, "length": 5})
+    resumed = trained(folder, few, work, "soft-all", **settings)
     assert resumed.about == whole.about
     expected = whole.module.state_dict()
     for name, value in resumed.module.state_dict().items():
