@@ -35,3 +35,11 @@ def test_the_tables_of_a_study_are_those_of_its_records(name):
         table = entry.of(study.results)
         assert written[table_name].read_text(encoding="utf-8") == table.markdown() + "\n"
     assert done("study", name, table_name, "--json")["title"] == table.title
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_missing_records_name_the_command_that_makes_them(name, tmp_path):
+    table_name, *_ = find_study(name).tables()
+    line = failed("study", name, table_name, "--results", tmp_path / "none")
+    assert f"`fala-sim study {name} {table_name} --run` makes them" in line
+    assert not (tmp_path / "none").exists()
