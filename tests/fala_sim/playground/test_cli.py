@@ -218,7 +218,7 @@ def test_wrong_combinations_of_options_are_usage_errors(tiny, data, tmp_path):
 @pytest.mark.skipif(os.name == "nt", reason="Windows sends no SIGINT to one process")
 def test_ctrl_c_deletes_temporary_folders(tiny, tmp_path):
     process = subprocess.Popen(
-        [SCRIPTS / "fala-replace", *tiny, "--users", "50"],
+        [SCRIPTS / "fala-replace", *tiny, "--users", "20"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
