@@ -48,7 +48,7 @@ GRAPHS: dict[str, tuple[Sequence[str], Mapping[str, Any]]] = {
         _SIZES,
     ),
     "work by a size": (
-        [*_SIZED, *(f"h{i + 1} = Erf (h{i})" for i in range(15_000)), "h = Identity (h15000)",
+        [*_SIZED, *(f"h{i + 1} = Erf (h{i})" for i in range(3_000)), "h = Identity (h3000)",
          *_ADDED],
         _SIZES,
     ),

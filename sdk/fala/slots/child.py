@@ -73,10 +73,12 @@ def validate_in_child(bundle: Bundle) -> bool:
         _log.info("%s: loaded directly in this process, because %s", bundle.path, reason)
         return False
     contents = bundle.files()
-    limit = _WAIT + _PATIENCE * seconds(sum(map(len, contents.values())))
+    processor_time = seconds(sum(map(len, contents.values())))
+    limit = _WAIT + _PATIENCE * processor_time
     job = {
         "paths": sys.path, "package": [str(Path(__file__).parent.parent)],
         "bundle": str(bundle.path), "files": {name: len(data) for name, data in contents.items()},
+        "seconds": processor_time,
     }  # fmt: skip
     # Send the bytes that were verified, even if the file has changed since.
     sent = b"".join([json.dumps(job).encode(), b"\n", *contents.values()])
@@ -173,8 +175,9 @@ def main(job: Mapping[str, Any], check: ChildCheck) -> None:
     This function writes a line to stdout before each step, and the outcome as JSON at the end.
 
     Args:
-        job: A mapping with ``bundle``, the release's path, which errors name, and ``files``, the
-            lengths of the release's files by name. Their verified bytes follow on stdin.
+        job: A mapping with ``bundle``, the release's path, which errors name; ``files``, the
+            lengths of the release's files by name, whose verified bytes follow on stdin; and
+            ``seconds``, the limit of processor time.
         check: A function that runs the release on edge cases, and announces each step.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process decides
@@ -190,7 +193,7 @@ def main(job: Mapping[str, Any], check: ChildCheck) -> None:
     contents = {name: sys.stdin.buffer.read(length) for name, length in job["files"].items()}
     verdict: dict[str, str] = {}
     try:
-        _limit(size, seconds(size))
+        _limit(size, job["seconds"])
         bundle = Bundle.in_memory(Path(job["bundle"]), contents)
         check(bundle, bundle.backbone(), lambda step: print(step, flush=True))
     except FalaError as error:

@@ -69,8 +69,11 @@ def test_a_held_bundle_ignores_a_changed_file(release, tmp_path, caplog):
         ("work by a size", r"took more processor time .* while it read texts of \d+ tokens?$"),
     ],
 )
-def test_a_release_that_exhausts_a_limit_ends_the_child_process(kind, match, release, tmp_path):
+def test_a_release_that_exhausts_a_limit_ends_the_child_process(
+    kind, match, release, tmp_path, monkeypatch
+):
     """The audit finds nothing in this release."""
+    monkeypatch.setattr(child, "SECONDS", 0.5)
     path = write_hostile_graph(kind, release, tmp_path / "x.fala")
     hold(path).audit(signed=False)
     with pytest.raises(BundleError, match=match) as caught:
@@ -150,8 +153,9 @@ def test_logits_of_probes_are_those_of_the_manifest(release, tmp_path, monkeypat
 
 @pytest.mark.usefixtures("child_processes")
 @pytest.mark.parametrize("expression", [r"(e+)+$", r"\s+$|\S"], ids=repr)
-def test_a_slow_regular_expression_is_rejected(expression, release, tmp_path):
+def test_a_slow_regular_expression_is_rejected(expression, release, tmp_path, monkeypatch):
     """The library fails after ten million steps for one match, or the limit of time ends it."""
+    monkeypatch.setattr(child, "SECONDS", 0.5)
     pytest.importorskip("cryptography")
     from fala_export.updates.keys import make_key
     from fala_export.updates.signing import sign_file
