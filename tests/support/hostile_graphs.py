@@ -55,10 +55,6 @@ GRAPHS: dict[str, tuple[Sequence[str], Mapping[str, Any]]] = {
 }  # fmt: skip
 
 
-#: The kinds that only a child process finds, by its limits of memory and time.
-ONLY_RUN = ("size by a size", "work by a size")
-
-
 def write_hostile_graph(kind: str, release: Path, path: Path) -> Path:
     """Write a release with a hostile graph, and return its path.
 
