@@ -7,7 +7,7 @@ import fala
 from fala import Budget, BudgetError, DataError, Device, EncoderError, Item, UsageError
 from fala.backbones.external import ASKED, Encoders
 from fala.slots.admit import admit
-from fala.testing import labels_of, texts, write_releases
+from fala.testing import labels_of, texts
 
 TEXTS = [texts()[position] for position in np.random.default_rng(0).permutation(192)]
 LEARNED, UNSEEN = TEXTS[:96], TEXTS[96:]
@@ -197,10 +197,9 @@ def test_nothing_is_installed_that_has_learned_nothing(tmp_path, old, new):
 
 
 @pytest.mark.parametrize("learned", [True, False])
-def test_a_vendors_device_goes_over_to_an_encoder_of_the_app(tmp_path, new, learned):
+def test_a_vendors_device_goes_over_to_an_encoder_of_the_app(tmp_path, fala_releases, new, learned):
     """The new head knows nothing: the vendor's head counts, and what the user has taught."""
-    glove = write_releases(tmp_path)["glove"]
-    with Device.create(tmp_path / "device", glove) as device:
+    with Device.create(tmp_path / "device", fala_releases["glove"]) as device:
         device.learn(LEARNED, labels_of(LEARNED) if learned else None)
         before = device.predict(UNSEEN)
         report = device.replace(encoder=new, budget=Budget(forward_passes=96))
@@ -209,10 +208,10 @@ def test_a_vendors_device_goes_over_to_an_encoder_of_the_app(tmp_path, new, lear
         assert np.mean(device.predict(UNSEEN) == before) > (0.8 if learned else 0.9)
 
 
-def test_a_vendors_release_takes_the_place_of_an_encoder_of_the_app(tmp_path, device):
-    bert, before = write_releases(tmp_path)["bert"], device.predict(UNSEEN)
+def test_a_vendors_release_takes_the_place_of_an_encoder_of_the_app(device, fala_releases):
+    before = device.predict(UNSEEN)
     device.remember(UNSEEN)
-    report = device.replace(bert, Budget(forward_passes=100))
+    report = device.replace(fala_releases["bert"], Budget(forward_passes=100))
     assert report.new == "bert" and report.comparison.releases is None and right(device) > 0.8
     assert report.examples == report.labelled + len(UNSEEN) - report.waiting
     np.testing.assert_array_equal(device.compare(UNSEEN).before, before)
@@ -226,24 +225,24 @@ def test_a_vendors_release_takes_the_place_of_an_encoder_of_the_app(tmp_path, de
 
 
 def test_the_name_tells_encoders_apart(device, old, new):
+    def turned(texts):
+        return old(texts)[:, ::-1]
+
     before = device.predict_proba(UNSEEN)
-    for encoder, name, message in (
-        (new, "WordVectors 100", "of 100 dimensions, and this one has 64; tell .* names"),
-        (lambda inputs: old(inputs)[:, ::-1], "WordVectors 100", "another encoder of the name"),
-    ):
-        with pytest.raises(DataError, match=message):
-            device.replace(encoder={name: encoder})
-    with pytest.raises(UsageError, match="pass your next encoder"):
-        device.replace()
-    with pytest.raises(UsageError, match="encoder= cannot be passed with a vendor's release"):
-        device.replace("release.fala", encoder=new)
-    with pytest.raises(UsageError, match="trust="):
-        device.replace(encoder=new, trust=bytes(32))
-    with pytest.raises(DataError, match=r"bundle must be a path.*; an encoder .* as encoder="):
-        device.replace(new)
+    for arguments, error, message in (
+        ({"encoder": {"WordVectors 100": new}}, DataError,
+         "of 100 dimensions, and this one has 64; tell .* names"),
+        ({"encoder": {"WordVectors 100": turned}}, DataError, "another encoder of the name"),
+        ({}, UsageError, "pass your next encoder"),
+        ({"bundle": "x.fala", "encoder": new}, UsageError, "cannot be passed with a vendor's rel"),
+        ({"encoder": new, "trust": bytes(32)}, UsageError, "trust="),
+        ({"bundle": new}, DataError, "bundle must be a path.*; an encoder .* as encoder="),
+    ):  # fmt: skip
+        with pytest.raises(error, match=message):
+            device.replace(**arguments)
     with pytest.raises(DataError, match=r"bundle must be a path, not a list; labels .* as labels="):
         Device.create(device._folder.path / "new", ["fine", "rude"], encoder=new)
-    assert device.replace(encoder={"turned": lambda texts: old(texts)[:, ::-1]})
+    assert device.replace(encoder={"turned": turned})
     np.testing.assert_allclose(device.predict_proba(UNSEEN), before, atol=0.05)
 
 

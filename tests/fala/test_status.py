@@ -2,7 +2,7 @@
 
 import json
 import pickle
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
 import pytest
@@ -64,6 +64,8 @@ def test_the_status_is_that_of_a_task(tmp_path, releases, labels):
         assert (status.examples, status.labelled, status.positive) == (6, 5, "0")
         assert (status.task, status.labels) == (device.task, device.labels)
         assert (device.task, device.labels) == ("classification", ("0", "1"))
+        with pytest.raises(FrozenInstanceError):
+            status.examples = 7
         with pytest.raises(fala.UnknownAdapterError):
             device.status(adapter="none")
 
