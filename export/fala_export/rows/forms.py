@@ -407,34 +407,27 @@ def _arrow(name: str, source: str | io.BytesIO) -> Iterator[FileForm]:
     _check_pyarrow(name)
     from pyarrow import ArrowException, ipc, parquet
 
-    def records(header: Sequence[str], batches: Iterator[Any]) -> Iterator[Record]:
-        def rows() -> Iterator[dict[str, object]]:
-            for batch in batches:  # Converting a column at a time is faster than a row at a time.
-                columns = [column.to_pylist() for column in batch.columns]
-                for cells in zip(*columns, strict=True):
-                    yield dict(zip(header, cells, strict=True))
-
-        yield from enumerate(rows(), 1)
+    def rows(header: Sequence[str], batches: Iterable[Any]) -> Iterator[dict[str, object]]:
+        for batch in batches:  # Converting a column at a time is faster than a row at a time.
+            columns = [column.to_pylist() for column in batch.columns]
+            for cells in zip(*columns, strict=True):
+                yield dict(zip(header, cells, strict=True))
 
     try:
         with ExitStack() as stack:
-            if not Path(name).is_dir():
+            batches: Iterable[Any]
+            if (folder := Path(name)).is_dir():
+                parts = [
+                    stack.enter_context(ipc.open_stream(stack.enter_context(path.open("rb"))))
+                    for path in _saved_parts(folder)
+                ]
+                schema, batches = parts[0].schema, chain.from_iterable(parts)
+            else:
                 file = stack.enter_context(parquet.ParquetFile(source))
-                schema = file.schema_arrow
-                header = [*map(column_name, schema.names)]
-                batches = file.iter_batches()
-                names = _class_names(schema.metadata)
-                yield FileForm(header, records(header, batches), "row", names=names)
-                return
-            parts = [
-                stack.enter_context(ipc.open_stream(stack.enter_context(path.open("rb"))))
-                for path in _saved_parts(Path(name))
-            ]
-            batches = (batch for part in parts for batch in part)
-            schema = parts[0].schema
+                schema, batches = file.schema_arrow, file.iter_batches()
             header = [*map(column_name, schema.names)]
-            names = _saved_names(Path(name)) or _class_names(schema.metadata)
-            yield FileForm(header, records(header, batches), "row", names=names)
+            names = _class_names(folder, schema.metadata or {})
+            yield FileForm(header, enumerate(rows(header, batches), 1), "row", names=names)
     except ArrowException as error:
         raise DataError(f"cannot read {name!r}: {error}") from error
 
@@ -458,19 +451,19 @@ def _saved_parts(folder: Path) -> list[Path]:
     return parts
 
 
-def _saved_names(folder: Path) -> dict[str, Sequence[str]]:
-    """Return the names of ``_class_names`` for a folder that ``Dataset.save_to_disk`` wrote."""
-    try:
-        return _names_of(json.loads((folder / "dataset_info.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        return {}
+def _class_names(path: Path, metadata: Mapping[bytes, bytes]) -> dict[str, Sequence[str]]:
+    """Return the names that a column's numbers stand for, as ``datasets`` stores them.
 
-
-def _class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, Sequence[str]]:
-    """Return the names that a column's numbers stand for, from the schema of ``datasets``."""
+    Args:
+        path: The file, or the folder of ``Dataset.save_to_disk``, whose own names come first.
+        metadata: The metadata of the table's schema.
+    """
+    infos: list[Any] = []
+    with suppress(OSError, ValueError):
+        infos.append(json.loads((path / "dataset_info.json").read_text(encoding="utf-8")))
     with suppress(KeyError, TypeError, ValueError):
-        return _names_of(json.loads((metadata or {})[b"huggingface"])["info"])
-    return {}
+        infos.append(json.loads(metadata[b"huggingface"])["info"])
+    return next(filter(None, map(_names_of, infos)), {})
 
 
 def _names_of(info: object) -> dict[str, Sequence[str]]:
