@@ -138,11 +138,11 @@ def test_a_killed_run_leaves_whole_records_and_resumes(folder, results, tmp_path
     fewer = [*arguments(folder, results), "--methods", "old,global,words"]
     code = "from fala_sim.cli import main; main()"
     program = warm.Program(code, "table", "2", "--run", *fewer, folder=tmp_path)
-    warm.until(lambda: len(read_records(results)) >= 3, program)
+    warm.until(lambda: len(read_records(results)) >= 2, program)
     program.send_signal(signal.SIGKILL)
     assert program.wait(60).returncode == -signal.SIGKILL
     records = records_in(results)
-    assert len(records) >= 3
+    assert len(records) >= 2
     time.sleep(1.0)  # its jobs end with it
     assert records_in(results) == records
     works("table", "2", "--run", *fewer)
