@@ -104,8 +104,8 @@ def vendor(names):
     lines = [f"{word} {half}" for word, half in zip(words, halves, strict=True)]
     Path("vectors.txt").write_text("\n".join(lines), encoding="utf-8")
     sample = sample_rows(users=2)
-    public = sample.public[:300]  # beside those of the users, enough for a bridge
-    rows = [*public, *(row for user in sample.users.values() for row in user.train[:150])]
+    public = sample.public[:150]  # beside those of the users, enough for a bridge
+    rows = [*public, *(row for user in sample.users.values() for row in user.train[:100])]
     with Path("posts.csv").open("w", newline="", encoding="utf-8") as stream:
         cells = [(row.example, row.label, row.user) for row in rows]
         csv.writer(stream).writerows([("post", "label", "annotator"), *cells])
