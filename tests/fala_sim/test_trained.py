@@ -228,8 +228,9 @@ def test_embeddings_equal_the_bundles(tmp_path):
 
     folder = write_model(tmp_path / "model", "roberta")
     loaded = load(str(folder), "own")
-    module = SentenceEncoder(loaded.module.transformer, "cls", normalize=True).eval()
-    encoder = replace(loaded, model=module)
+    module = SentenceEncoder(loaded.module.transformer, "cls")
+    module.end.normalize = True
+    encoder = replace(loaded, model=module.eval())
     options = ExportOptions(name="x", precision="none", max_length=LENGTH)
     export_encoder(encoder, tmp_path / "b.fala", options)
     texts = ["The quick brown fox", "", "one two three " * 30, "Prices rose; nobody was surprised!"]

@@ -31,8 +31,10 @@ def make_encoder(pooling="mean", normalize=True, texts=TEXTS, pieces=PIECES, lay
     with torch.no_grad():
         bert.embeddings.word_embeddings.weight.copy_(torch.from_numpy(vectors / vectors.std()))
     pooler = AttentionPooling(DIMENSION) if pooling == "attention" else pooling
+    module = SentenceEncoder(bert, pooler)
+    module.end.normalize = normalize
     return Encoder(
-        model=SentenceEncoder(bert, pooler, normalize).eval(),
+        model=module.eval(),
         tokenizer=train_wordpiece(texts, pieces).to_str().encode(),
         pad_id=0,
         longest=POSITIONS,

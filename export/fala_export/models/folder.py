@@ -42,8 +42,7 @@ VOCABULARIES = (
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
 """Names of the files that hold weights, best first; the second lists the parts of the first."""
 
-LFS_POINTER = b"version https://git-lfs"
-"""The beginning of a file that Git LFS has not downloaded."""
+_LFS_POINTER = b"version https://git-lfs"  # The beginning of a file that was not downloaded.
 
 MODULES, PROMPTS = "modules.json", "config_sentence_transformers.json"
 SENTENCE_SETTINGS = (
@@ -166,12 +165,23 @@ def find_weights(folder: Path) -> Path:
     for file in files:
         if not file.is_file():
             raise ExportError(f"has no {file.name}, although {path.name} names it")
-        with file.open("rb") as stream:
-            if stream.read(len(LFS_POINTER)) == LFS_POINTER:
-                raise ExportError(
-                    f"{file.name} is only a Git LFS pointer; run git lfs pull in its folder"
-                )
+        check_pointer(file)
     return path
+
+
+def check_pointer(path: Path) -> None:
+    """Check that a file is not only a Git LFS pointer.
+
+    Raises:
+        ExportError: The file is a pointer, or cannot be read.
+    """
+    try:
+        with path.open("rb") as stream:
+            pointer = stream.read(len(_LFS_POINTER)) == _LFS_POINTER
+    except OSError as error:
+        raise ExportError(f"{path.name} cannot be read: {error.strerror or error}") from error
+    if pointer:
+        raise ExportError(f"{path.name} is only a Git LFS pointer; run git lfs pull in its folder")
 
 
 def weight_parts(index: Path) -> list[str]:

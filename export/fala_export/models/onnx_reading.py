@@ -25,7 +25,7 @@ from fala_export.base.errors import ExportError
 from fala_export.base.quiet import first_line
 from fala_export.graph.edit import inner_graphs
 from fala_export.graph.quantization.weights import HALF, stored_precision
-from fala_export.models.folder import LFS_POINTER
+from fala_export.models.folder import check_pointer
 from fala_export.models.onnx_graph import OPSET, check_weights
 
 # These types have two numbers in a byte.
@@ -61,21 +61,6 @@ def read_graph(path: Path) -> ModelProto:
         if uses_external_data(tensor):
             _read_outside(tensor, path.parent)
     return model
-
-
-def check_pointer(path: Path) -> None:
-    """Check that a file is not only a Git LFS pointer.
-
-    Raises:
-        ExportError: The file is a pointer, or cannot be read.
-    """
-    try:
-        with path.open("rb") as stream:
-            pointer = stream.read(len(LFS_POINTER)) == LFS_POINTER
-    except OSError as error:
-        raise ExportError(f"{path.name} cannot be read: {error.strerror or error}") from error
-    if pointer:
-        raise ExportError(f"{path.name} is only a Git LFS pointer; run git lfs pull in its folder")
 
 
 def _read_outside(tensor: TensorProto, folder: Path) -> None:

@@ -7,7 +7,7 @@ library has neither.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -105,6 +105,8 @@ class Ending(nn.Module):
         width: Length of a token's state, or of a pooled embedding.
         steps: Modules of sentence-transformers after the pooling, such as ``Dense``.
         normalize: Whether embeddings are finally scaled to length 1.
+
+    Attributes:
         cut: Number of leading dimensions of the steps' result that are the embedding (Kusupati et
             al., "Matryoshka Representation Learning", NeurIPS 2022); None uses all.
     """
@@ -114,14 +116,14 @@ class Ending(nn.Module):
         pooler: Pooler | None,
         width: int,
         *,
-        steps: Sequence[nn.Module] = (),
+        steps: Iterable[nn.Module] = (),
         normalize: bool = False,
-        cut: int | None = None,
     ) -> None:
         super().__init__()
         self.pooler, self.width = pooler, width
         self.steps = nn.Sequential(*steps)
-        self.normalize, self.cut = normalize, cut
+        self.normalize = normalize
+        self.cut: int | None = None
 
     @property
     def pooling(self) -> str:
@@ -186,23 +188,12 @@ class SentenceEncoder(nn.Module):
         transformer: A ``transformers`` encoder.
         pooling: ``"layers"``; a mode of sentence-transformers' ``Pooling``,
             such as ``"mean"`` (masked) or ``"cls"`` (the first token); or a module that pools.
-        normalize: Whether embeddings are scaled to length 1; see ``Ending``.
-        steps: Modules after the pooling; see ``Ending``.
-        cut: Number of dimensions that are kept; see ``Ending``.
 
     Attributes:
-        end: The computation that follows the transformer.
+        end: The computation that follows the transformer, at first the pooling alone.
     """
 
-    def __init__(
-        self,
-        transformer: PreTrainedModel,
-        pooling: str | Pooler,
-        normalize: bool = False,
-        *,
-        steps: Sequence[nn.Module] = (),
-        cut: int | None = None,
-    ) -> None:
+    def __init__(self, transformer: PreTrainedModel, pooling: str | Pooler) -> None:
         super().__init__()
         self.transformer = transformer
         width, pooler = state_width(transformer), pooling
@@ -210,14 +201,13 @@ class SentenceEncoder(nn.Module):
             pooler = LayerPooling(width, layer_count(transformer.config))
         elif isinstance(pooler, str):
             pooler = Pooling(width, pooler)
-        self.end = Ending(pooler, width, steps=steps, normalize=normalize, cut=cut)
+        self.end = Ending(pooler, width)
 
     def pooled_by(self, pooling: str | Pooler) -> SentenceEncoder:
         """Return the same transformer with another pooling, in evaluation mode."""
-        end = self.end
-        other = SentenceEncoder(
-            self.transformer, pooling, end.normalize, steps=[*end.steps], cut=end.cut
-        )
+        other = SentenceEncoder(self.transformer, pooling)
+        other.end.steps = self.end.steps
+        other.end.normalize, other.end.cut = self.end.normalize, self.end.cut
         return other.eval()
 
     @property
