@@ -6,8 +6,6 @@ Other tests hold its figures to the records (``test_figures.py``), run its snipp
 
 import re
 
-import pytest
-
 from checkout import ROOT
 from snippets import PAGES, blocks
 
@@ -45,26 +43,6 @@ def test_its_extras_exist():
 def test_its_links_lead_to_headings():
     for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", README):
         assert anchor in anchors(ROOT / (target or "README.md")), f"{target}#{anchor}"
-
-
-def test_the_table_agrees_with_the_sentences_below_it():
-    """On how many sets FaLA is better, on how many beyond noise, and its differences."""
-    (table,) = re.findall(r"(?:^\|.+\n)+", SCREEN, re.MULTILINE)
-    header, _, *rows = [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()
-    ]
-    assert header[1:4] == ["new model alone", "old personal model", "FaLA"]
-    better_than_new, resolved, better_than_old = [], [], []
-    for row in rows:
-        new, old, ours = map(float, row[1:4])
-        difference, low, high = map(float, re.findall(r"[-+]?\d+\.\d", row[4]))
-        assert difference == pytest.approx(ours - new, abs=0.11) and low < difference < high
-        assert row[4].startswith("**") == (low * high > 0)
-        better_than_new.append(ours < new)
-        resolved.append(low * high > 0)
-        better_than_old.append(ours < old)
-    counts = [int(count) for count in re.findall(r"-->on (\d+)(?: of \d+ sets)?<!--", SCREEN)]
-    assert counts == [sum(better_than_new), sum(resolved), sum(better_than_old)]
 
 
 def test_no_page_installs_from_an_index_that_does_not_have_it():
