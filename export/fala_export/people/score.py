@@ -114,11 +114,8 @@ def error_rate(accuracy: float | None) -> float | None:
 def averaged(figures: Iterable[Mapping[str, float | None]]) -> dict[str, float | None]:
     """Return the mean of each figure (for example over tags), without undefined values."""
     parts = list(figures)
-    defined = {name: [each[name] for each in parts if each[name] is not None] for name in parts[0]}
-    return {
-        name: float(np.mean(np.array(values, dtype=np.float64))) if values else None
-        for name, values in defined.items()
-    }
+    values = {name: defined(each[name] for each in parts) for name in parts[0]}
+    return {name: float(np.mean(of)) if of else None for name, of in values.items()}
 
 
 def auc(positive: NDArray[np.bool_], score: NDArray[np.float64]) -> float | None:

@@ -8,7 +8,7 @@ after the budget is spent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from fala.base.files import temporary_folder
 from fala.model.heads import Head, Vectors
 from fala.model.labels import HeadLabel, Label, equal_labels, natural_positive
 from fala.model.links import LABELS
-from fala_export.people.score import error_rate, logit_scores
+from fala_export.people.score import averaged, error_rate, logit_scores
 from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import shown_labels
 
@@ -174,24 +174,18 @@ def score_decisions(
 
 def mean(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Average the figures over users, without undefined ones."""
-
-    def average(values: Iterable[float | None]) -> float | None:
-        defined = [value for value in values if value is not None]
-        return float(np.mean(defined)) if defined else None
-
-    instants = [user["instant"] for user in users if user["instant"] is not None]
+    instants = [{"seconds": user["instant"]["seconds"]} for user in users if user["instant"]]
     return {
         **{
-            figure: {
-                model: average(user[figure][model] for user in users) for model in users[0][figure]
-            }
+            figure: averaged(user[figure] for user in users)
             for figure in FIGURES
             if figure in users[0]
         },
-        "documents": average(user["documents"] for user in users),
-        "forward_passes": average(user["forward_passes"] for user in users),
-        "instant": {"seconds": average(i["seconds"] for i in instants)} if instants else None,
-        "seconds": {"total": average(user["seconds"]["total"] for user in users)},
+        **averaged(
+            {name: user[name] for name in ("documents", "forward_passes")} for user in users
+        ),
+        "instant": averaged(instants) if instants else None,
+        "seconds": averaged({"total": user["seconds"]["total"]} for user in users),
     }
 
 

@@ -103,26 +103,23 @@ def _parts(path: Path) -> list[dict[str, Any]]:
 
 def _cost(bundle: Bundle) -> dict[str, Any]:
     """Return parameters and FLOPs, as stored at export or else counted on the backbone."""
-    stored = bundle.manifest.details.get("cost")
+    stored, kind = bundle.manifest.details.get("cost"), bundle.manifest.kind
     if _is_cost(stored):
         return {"cost": stored}
-    if bundle.base is not None:
-        return _no_cost("it is the base's cost, plus two small products per sub-layer")
-    if bundle.external:
-        return _no_cost("it is the cost of the app's own encoder")
-    if bundle.manifest.kind in VECTOR_TABLES:
+    if kind in VECTOR_TABLES:
         return {"cost": _cost_of_table(bundle)}
-    if bundle.manifest.kind != ONNX:
-        return _no_cost(f"it cannot be counted in {bundle.manifest.kind}")
-    try:
-        import onnx
+    reason = f"it cannot be counted in {kind}"
+    if bundle.base is not None:
+        reason = "it is the base's cost, plus two small products per sub-layer"
+    elif bundle.external:
+        reason = "it is the cost of the app's own encoder"
+    elif kind == ONNX:
+        try:
+            import onnx
 
-        return {"cost": cost(onnx.load_from_string(bundle.read(ONNX_MODEL)))}
-    except ImportError as error:
-        return _no_cost(f"to count it: {install_hint('export')} ({error})")
-
-
-def _no_cost(reason: str) -> dict[str, Any]:
+            return {"cost": cost(onnx.load_from_string(bundle.read(ONNX_MODEL)))}
+        except ImportError as error:
+            reason = f"to count it: {install_hint('export')} ({error})"
     return {"cost": None, "cost_unknown": f"not recorded at export; {reason}"}
 
 
