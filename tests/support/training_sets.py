@@ -27,7 +27,7 @@ def make_training(n=40, classes=1, targets="none", seed=0, d=D, blocks=1, words=
     made, z = [], 0.0
     for number in range(blocks):
         inputs = random.normal(size=(n, d)) + 0.4
-        made.append(Block(inputs, make_head_weight(classes, d, number)))
+        made.append(Block(inputs, make_head_weight(classes, d, number), unseen=float(number)))
         z = z + dense(made[-1]) @ random.normal(size=(d, classes))
     if words:
         made.append(Block(make_words(n, words), 0.1 * make_head_weight(classes, words, 1)))

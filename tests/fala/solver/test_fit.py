@@ -197,17 +197,6 @@ def test_the_calibrated_model_ranks_as_the_vendors_and_never_reverses_it(case, s
     assert (fitted.full.weights[0] * training.blocks[0].weight).sum() < 0
 
 
-def test_the_variance_of_a_bridge_counts_as_length():
-    training = make_training(n=60)
-    (block,) = training.blocks
-    hidden = replace(block, unseen=1e6)
-    moved = [
-        np.abs(fit(replace(training, blocks=(b,)), STILL).full.weights[0] - block.weight).mean()
-        for b in (block, hidden)
-    ]
-    assert moved[1] < moved[0] / 2
-
-
 # Little or no evidence
 
 
