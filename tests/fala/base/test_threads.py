@@ -64,7 +64,7 @@ def test_a_fork_can_set_the_limit_while_another_thread_does():
     thread = Thread(target=work)
     thread.start()
     try:
-        for _ in range(12):
+        for _ in range(6):
             if not (child := os.fork()):
                 signal.alarm(20)  # ends a child that waits for ever
                 with one_blas_thread():
