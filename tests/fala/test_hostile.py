@@ -1,7 +1,7 @@
 """A hostile vendor's bundle is refused by the right error, and the active model stays.
 
-Each kind is signed correctly, with right digests, and ends at another door. The rooms of those
-doors, such as ``audit``, test what each of them refuses.
+Each kind has matching digests, and is refused by another check. What a check refuses is tested in
+the room where the check stands, such as ``audit``.
 """
 
 import json

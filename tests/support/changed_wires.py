@@ -14,7 +14,12 @@ from fala.base.errors import BundleError
 VARINT, FIXED64, BYTES, GROUP, END_GROUP, FIXED32 = range(6)
 #: One number of a packed list, by its wire type.
 _ONE = {VARINT: rb"[\x80-\xff]*[\0-\x7f]", FIXED64: rb"(?s).{8}", FIXED32: rb"(?s).{4}"}
-_INT32_LISTED = {"UINT8": 2, "INT8": 3, "INT16": 5, "INT32": 6, "BOOL": 9, "FLOAT16": 10}
+#: The shape and the numbers of a constant of each type.
+_LISTED = {
+    **dict.fromkeys(("UINT8", "INT8", "INT16", "INT32", "BOOL", "FLOAT16"), ([3], [1, 0, 1])),
+    "FLOAT": ([2, 1], [0.5, -1]), "DOUBLE": ([1], [0.25]), "INT64": ([2], [-7, 9]),
+    "UINT64": ([2], [1, 2**64 - 1]), "UINT32": ([], [2**32 - 1]),
+}  # fmt: skip
 _NUMBERS = (
     0, 1, 2, 5, 6, 7, 9, 127, 128, 1 << 16, (1 << 31) - 1, 1 << 31, 1 << 32, (1 << 32) + 5,
     (1 << 63) - 1, 1 << 63, (1 << 64) - 1, (1 << 64) - 5,
@@ -238,33 +243,22 @@ def varied_model() -> bytes:
     from onnx import TensorProto, helper
 
     kinds = TensorProto.DataType
-    listed = [
-        helper.make_tensor(f"c{kind}", kinds.Value(kind), [3], [1, 0, 1]) for kind in _INT32_LISTED
-    ]
-    listed += [
-        helper.make_tensor("f", kinds.FLOAT, [2, 1], [0.5, -1]),
-        helper.make_tensor("d", kinds.DOUBLE, [1], [0.25]),
-        helper.make_tensor("i", kinds.INT64, [2], [-7, 9]),
-        helper.make_tensor("u", kinds.UINT64, [2], [1, 2**64 - 1]),
-        helper.make_tensor("w", kinds.UINT32, [], [2**32 - 1]),
-        helper.make_tensor("raw", kinds.FLOAT, [2], struct.pack("<2f", 1, 2), raw=True),
-    ]
+    listed = [helper.make_tensor(name, kinds.Value(name), *rest) for name, rest in _LISTED.items()]
+    listed.append(helper.make_tensor("raw", kinds.FLOAT, [2], struct.pack("<2f", 1, 2), raw=True))
     fill = helper.make_tensor("", kinds.INT64, [1], [3])
 
     def branch(name):
-        add = helper.make_node("Add", ["x", "f"], [name])
+        add = helper.make_node("Add", ["x", "FLOAT"], [name])
         return helper.make_graph([add], name, [], [helper.make_empty_tensor_value_info(name)])
 
     nodes = [
         helper.make_node("Constant", [], ["k"], value=fill),
         helper.make_node("Constant", [], ["ks"], value_ints=[1, 2]),
-        helper.make_node("ConstantOfShape", ["i"], ["filled"], value=fill),
-        helper.make_node("Conv", ["x", "f"], ["y"], pads=[1, 0, 1, 0], auto_pad="NOTSET"),
-        helper.make_node("Gemm", ["y", "f"], ["z"], alpha=0.5, transB=1, name="gemm"),
+        helper.make_node("ConstantOfShape", ["INT64"], ["filled"], value=fill),
+        helper.make_node("Conv", ["x", "FLOAT"], ["y"], pads=[1, 0, 1, 0], auto_pad="NOTSET"),
+        helper.make_node("Gemm", ["y", "FLOAT"], ["z"], alpha=0.5, transB=1, name="gemm"),
         helper.make_node("Gelu", ["z", ""], ["g"], domain="com.microsoft", doc_string="a doc"),
-        helper.make_node(
-            "If", ["cBOOL"], ["out"], then_branch=branch("a"), else_branch=branch("b")
-        ),
+        helper.make_node("If", ["BOOL"], ["out"], then_branch=branch("a"), else_branch=branch("b")),
     ]
     for kind in ("FLOAT", "INT", "FLOATS", "INTS"):  # which protobuf writes without a zero
         nodes[0].attribute.add(name=f"no {kind}", type=kind)
@@ -274,7 +268,7 @@ def varied_model() -> bytes:
     graph = helper.make_graph(nodes, "g", inputs, outputs, listed, "doc", between)
     helper.set_metadata_props(graph, {"k": "v"})
     note = graph.quantization_annotation.add(tensor_name="y")
-    note.quant_parameter_tensor_names.add(key="SCALE_TENSOR", value="f")
+    note.quant_parameter_tensor_names.add(key="SCALE_TENSOR", value="FLOAT")
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     model = helper.make_model(graph, opset_imports=opsets, producer_name="p", model_version=-1)
     helper.set_model_props(model, {"key": "value"})

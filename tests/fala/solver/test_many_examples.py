@@ -121,15 +121,17 @@ def test_a_state_is_restored_from_the_models_logits(case, largest, mixing, monke
 
 
 @pytest.mark.parametrize(
-    ("case", "many"), [({}, 600), ({"words": 100, "classes": 3}, 200)], ids=str
+    ("case", "many", "added"),
+    [({}, 600, 60), ({"words": 100, "classes": 3}, 200, 24)],
+    ids=str,
 )
-def test_examples_added_beside_very_many_stay_near_a_fit(case, many, monkeypatch):
+def test_examples_added_beside_very_many_stay_near_a_fit(case, many, added, monkeypatch):
     """Without n-grams, up to a hundredth of the rows are added in the metric, then all together."""
     low(monkeypatch, many // 2)
-    training = make_training(**{**case, "n": many + 60})
+    training = make_training(**{**case, "n": many + added})
     first = still(part(training, slice(many)))
     state, quick = first.state, 0
-    for index in range(many, many + 60):
+    for index in range(many, many + added):
         state = state.more(part(training, [index]))
         quick += state.point is not None
         if index % 8:
@@ -139,7 +141,7 @@ def test_examples_added_beside_very_many_stay_near_a_fit(case, many, monkeypatch
         moved = np.abs(answers(at, state) - answers(at, first)).max()
         missed = np.abs(answers(at, state) - answers(at, refit)).max()
         assert missed < max(0.02, 0.3 * moved)
-    assert (quick, state.count) == (0 if case else 52, many + 60)
+    assert (quick, state.count) == (0 if case else 52, many + added)
 
 
 @pytest.mark.parametrize(("n", "largest"), [(200, 2_000), (400, 200)], ids=["examples", "blocks"])
