@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -314,15 +314,20 @@ def renew(
     """
     with locked(folder):
         repository = Repository.load(folder)
-        renewed = {role for role in roles if repository[role]} or {TIMESTAMP}
-        for role, metadata in {} if roles else repository.roles.items():
-            delegated = repository.delegate(role)
-            if len(keys.find(delegated.keyids)) >= delegated.threshold:
-                half = repository.period_of(role) / 2
-                renewed |= {role} if metadata.signed.expires - now < half else set()
-        signed = repository.sign(renewed, keys, now)
+        for role in roles:
+            _ = repository[role]  # This raises an error if there is no such role.
+        signed = repository.sign(roles or {TIMESTAMP, *_due(repository, keys, now)}, keys, now)
         repository.write(signed)
     return {"repository": str(folder), "renewed": sorted(signed), **repository.show(now)}
+
+
+def _due(repository: Repository, keys: Keyring, now: datetime) -> Iterator[str]:
+    """Yield the roles with less than half of their period left, whose keys are available."""
+    for role, metadata in repository.roles.items():
+        delegated = repository.delegate(role)
+        is_due = metadata.signed.expires - now < repository.period_of(role) / 2
+        if is_due and len(keys.find(delegated.keyids)) >= delegated.threshold:
+            yield role
 
 
 def rotate_key(
