@@ -32,11 +32,8 @@ ONES = (
 )  # fmt: skip
 ZEROS = (0, -0.0, np.int8(0), np.float16(0), False, np.bool_(False), "0", Answer.NO)
 SEQUENCES = {
-    "tuple": tuple, "iterator": iter, "series": pd.Series, "index": pd.Index,
-    **{dtype: lambda values, dtype=dtype: np.array(values, dtype)
-       for dtype in ("int64", "uint8", "float32", "bool", "object", "str")},
-    **{f"pandas {dtype}": lambda values, dtype=dtype: pd.Series(values, dtype=dtype)
-       for dtype in ("float64", "Int64", "boolean", "string", "category")},
+    "tuple": tuple, "iterator": iter, "array": np.array, "series": pd.Series, "index": pd.Index,
+    "category": lambda values: pd.Series(values, dtype="category"),
 }  # fmt: skip
 MISSING = {
     "none": [1, None, 0], "nan": np.array([1, np.nan, 0]), "float32": np.float32([1, np.nan, 0]),
