@@ -13,12 +13,11 @@ from fala.solver.training import Block, TrainingSet
 from fala.text.sparse_rows import SparseRows
 
 D = 5
-THREE = ("a", "b", "c")
 
 
 def head_of(classes=1, d=D):
     """A head of random weights with one logit, or three."""
-    return make_head(labels=("0", "1") if classes == 1 else THREE, dimension=d)
+    return make_head(labels=("0", "1") if classes == 1 else ("a", "b", "c"), dimension=d)
 
 
 def make_training(n=40, classes=1, targets="none", seed=0, d=D, blocks=1, words=0, tags=False):
