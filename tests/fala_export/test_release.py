@@ -202,10 +202,10 @@ def test_a_hostile_recipe_ends_at_once_in_one_line(kitchen, tmp_path):
         ('"""\\"""' * 30_000, "line 1"),
         (f'name = "x"\n{"a" * 200_000} = 1', "has no key aaa"),
     ):
-        start = time.perf_counter()
+        start = time.process_time()
         line = failed(recipe(kitchen, text, "bad"), "--out", tmp_path / "x.fala")
         assert message in line and len(line) < 1_000
-        assert time.perf_counter() - start < 2
+        assert time.process_time() - start < 2
     assert not list(tmp_path.iterdir())
 
 
