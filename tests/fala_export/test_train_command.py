@@ -56,7 +56,7 @@ failed = partial(export_command.failed, "train")
 
 EXPORT = "from fala_command import export; export()"
 #: A step has two passes.
-LONG = ("--max-length", 32, "--epochs", 6, "--learning-rate", 1e-2, "--batch", 64)
+LONG = ("--max-length", 32, "--epochs", 4, "--learning-rate", 1e-2, "--batch", 64)
 
 
 @pytest.mark.thorough
