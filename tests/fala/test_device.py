@@ -113,7 +113,7 @@ def test_static_embeddings_need_numpy_alone(device, tmp_path, labels, monkeypatc
         monkeypatch.setitem(sys.modules, library, None)
     device.learn(TEXTS, labels)
     report = device.replace(static, Budget(0))  # all texts are encoded at no forward pass
-    assert (report.decision, report.waiting) == ("personal", 0)
+    assert (report.decision, report.waiting, report.forward_passes) == ("personal", 0, 0)
     p = device.predict_proba(PROBES)
     with Device.open(tmp_path / "device") as again:
         np.testing.assert_array_equal(again.predict_proba(PROBES), p)
