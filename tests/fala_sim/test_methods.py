@@ -122,7 +122,7 @@ def test_a_search_tries_the_common_number_of_settings_without_forward_passes(nam
 
 @pytest.mark.parametrize("name", NAMES)
 def test_passes_every_text_forward_once(name):
-    where = situation("matching")
+    where = situation("matching", train=60)
     find_method(name).fit(where, SETTINGS[name])
     texts = {text for match in where.user.train for text in (*match.history, match.candidate)}
     total = where.meter.fields()["total"]
