@@ -101,6 +101,18 @@ def test_a_file_that_may_not_be_read_is_no_damage(device, name, mode, calls):
     check_whole(folder, options)
 
 
+def test_a_bundle_that_may_not_be_read_is_no_damage_beside_a_damaged_slot(device):
+    folder, options = device
+    unchecked(folder, "UPDATE slots SET weight = x'00'")
+    (bundle,) = (folder / "bundles").iterdir()
+    bundle.chmod(0)
+    for call in CALLS[:2]:
+        with as_user(), pytest.raises(DeviceError, match="change the permissions"):
+            call(folder, **options)
+    bundle.chmod(0o600)
+    assert Device.repair(folder, **options).labelled == 90
+
+
 @pytest.mark.parametrize("ends", [["-shm"], ["-shm", "-wal"]])
 def test_a_folder_that_may_not_be_written_is_no_damage(device, ends):
     folder, options = device
