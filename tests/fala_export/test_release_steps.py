@@ -24,6 +24,7 @@ from vector_files import write_old_and_new
 
 pytestmark = pytest.mark.slow
 
+EACH = 31  # rows of a user
 WORDS = ("good", "fine", "kind", "bad", "vile", "cruel")
 RECIPE = """
 name = "second"
@@ -79,9 +80,9 @@ def begun(tmp_path_factory):
     write_old_and_new(folder, WORDS, "post 0 0 0.5")
     rows = []
     for user in range(32):
-        for at in range(36):
+        for at in range(EACH):
             own = user % 3 == 0 and at % 6 == 2  # a third of the users dislike what is kind
-            text = f"{WORDS[at % 6]} {WORDS[(at * 5 + user) % 6]} post {user * 36 + at}"
+            text = f"{WORDS[at % 6]} {WORDS[(at * 5 + user) % 6]} post {user * EACH + at}"
             rows.append([text, int(at % 6 > 2 or own), f"u{user}"])
     write_table(folder / "posts.csv", ["text", "label", "user"], rows)
     names = 'name = "first"\nproduct = "posts"\ndata = "posts.csv"\n'
@@ -272,7 +273,7 @@ def test_a_dry_run_lists_the_steps(kitchen):
     assert plan["steps"] == dict.fromkeys([*names, "sign", "publish"], "to do")
     assert plan["users"] == 24
     assert plan["embed"]["posts (first)"] == plan["texts"] == plan["embed"]["the release"]
-    assert plan["embed"]["the simulated users' devices"] == 3 * 36
+    assert plan["embed"]["the simulated users' devices"] == 3 * EACH
 
 
 def test_a_release_on_the_same_backbone_needs_no_bridge(kitchen):
@@ -286,7 +287,7 @@ def test_a_release_on_the_same_backbone_needs_no_bridge(kitchen):
 
 def test_too_few_annotators_are_named_before_any_work(kitchen):
     rows = (kitchen / "posts.csv").read_text().splitlines(keepends=True)
-    (kitchen / "posts.csv").write_text("".join(rows[: 1 + 12 * 36]))
+    (kitchen / "posts.csv").write_text("".join(rows[: 1 + 12 * EACH]))
     assert "need at least 20 such annotators" in release(kitchen, code=1).stderr
     assert not (kitchen / "recipe.work").exists()
 
