@@ -25,7 +25,8 @@ def sends(body, *headers, status="200 OK", length=None, chunked=False):
     """Return a response in place of a file; its length may be wrong."""
     length = len(body) if length is None else length
     framing = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {length}"
-    head = "\r\n".join([f"HTTP/1.1 {status}", framing, *headers, "", ""]).encode()
+    lines = [f"HTTP/1.1 {status}", framing, "Connection: close", *headers, "", ""]
+    head = "\r\n".join(lines).encode()
     if chunked:
         pieces = [body[start : start + 700] for start in range(0, len(body), 700)]
         body = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in [*pieces, b""])
