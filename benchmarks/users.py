@@ -170,7 +170,7 @@ def serve(folders: Sequence[Path], texts: Sequence[str], ended: Event, results: 
     """Predict for users, and learn now and then, as an app does, until a replacement has ended.
 
     Args:
-        folders: Of the active users.
+        folders: The folders of the users who are served.
         texts: What they read.
         ended: Set when the replacement has ended.
         results: Gets None once all users are served, and then the time and the seconds of each

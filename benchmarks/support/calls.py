@@ -22,7 +22,7 @@ WEIGHTS = {
     "learn": 6, "remember": 3, "replace": 3, "refine": 2, "rollback": 2, "confirm": 1,
     "forget": 1, "predict": 6,
 }  # fmt: skip
-#: What was done, kept or failed, with the seconds of the call.
+#: A note of a call: "done", "kept" or "failed"; its method, text or traceback; and its seconds.
 Note = tuple[str, str, float]
 
 

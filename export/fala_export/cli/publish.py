@@ -194,10 +194,7 @@ def rotate(settings: Rotate) -> Summary:
     """
     from fala_export.updates import publishing
 
-    folder = settings.repository.folder
-    keys = _ring(folder, settings.keys, settings.new_keys)
-    threshold = None if settings.threshold is None else _threshold(settings.threshold)
-    return publishing.rotate_key(folder, settings.role, keys, _now(), threshold)
+    return _with_new_keys(publishing.rotate_key, settings.role, settings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,10 +218,7 @@ def delegate(settings: Delegate) -> Summary:
     """Give a product its own keys, which sign only its releases."""
     from fala_export.updates import publishing
 
-    folder = settings.repository.folder
-    keys = _ring(folder, settings.keys, settings.new_keys)
-    threshold = None if settings.threshold is None else _threshold(settings.threshold)
-    return publishing.delegate(folder, settings.product, keys, _now(), threshold)
+    return _with_new_keys(publishing.delegate, settings.product, settings)
 
 
 @command(PublicFolder, _to_text)
@@ -246,6 +240,16 @@ def repository() -> None:
 
 for _command in (begin, renew, rotate, delegate, show):
     repository.add_command(_command)
+
+
+def _with_new_keys(
+    change: Callable[..., Summary], name: str, settings: Rotate | Delegate
+) -> Summary:
+    """Give new keys to a role or a product."""
+    folder = settings.repository.folder
+    keys = _ring(folder, settings.keys, settings.new_keys)
+    threshold = None if settings.threshold is None else _threshold(settings.threshold)
+    return change(folder, name, keys, _now(), threshold)
 
 
 def _ring(folder: Path, keys: Keys, new: NewKeys | None = None) -> Keyring:

@@ -159,8 +159,11 @@ class Recipe:
         """The recipe for a manifest's details, with ``product``, and the file's ``version``."""
         version = {} if self.version is None else {"version": self.version}
         numbering = {"product": self.product, **version}
-        set_here = {"lexical": self.lexical, "rating": self.labels.rating, "tags": self.labels.tags}
-        recipe = {key: {**self.table, **set_here}.get(key) for key in _KEPT}
+        values = {
+            **self.table, "lexical": self.lexical, "rating": self.labels.rating,
+            "tags": self.labels.tags,
+        }  # fmt: skip
+        recipe = {key: values.get(key) for key in _KEPT}
         return {"recipe": {**recipe, **numbering}, **numbering}
 
     @property

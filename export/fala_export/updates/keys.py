@@ -44,13 +44,14 @@ def make_key(path: Path, passphrase: bytes | None = None) -> Ed25519PrivateKey:
     public = path.with_suffix(PUBLIC)
     if path == public:
         raise ExportError(f"{path}: {PUBLIC} is the extension of the public half; use {PRIVATE}")
-    for file in (public, path):
-        if os.path.lexists(file):
-            raise ExportError(
-                f"{file}: already exists, and a key is never overwritten; choose another file"
-            )
-    # The mode is set at creation, so that the file is never readable by others.
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    exists = "already exists, and a key is never overwritten; choose another file"
+    if os.path.lexists(public):
+        raise ExportError(f"{public}: {exists}")
+    try:
+        # The mode is set at creation, so that the file is never readable by others.
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError as error:
+        raise ExportError(f"{path}: {exists}") from error
     with os.fdopen(handle, "wb") as stream:
         stream.write(pem)
         stream.flush()

@@ -146,7 +146,7 @@ def publish(
     with locked(folder), temporary_folder() as scratch:
         repository = Repository.load(folder)
         history = repository.history(product_name)
-        last, content = max(history.values(), default=0), _content(opened)
+        last, content = repository.newest(product_name), _content(opened)
         number = version or manifest.version or last + 1
         if not republish:
             _check_new(repository, opened, product_name, number)
@@ -186,12 +186,12 @@ def _check_new(repository: Repository, release: Bundle, product: str, number: in
     Raises:
         ExportError: The release is already published, or is older than the newest one.
     """
-    target, history = repository.release(product), repository.history(product)
+    target = repository.release(product)
     if target is None:
         return
-    last, folder = max(history.values(), default=0), repository.folder
+    last, folder = repository.newest(product), repository.folder
     remedy = f"--republish publishes it again, as version {last + 1}"
-    if (before := history.get(_content(release))) is not None:
+    if (before := repository.history(product).get(_content(release))) is not None:
         newest = "the newest one" if before == last else f"and version {last} is the newest"
         raise ExportError(
             f"{release.path}: is already in {folder}, as version {before} of {product}, {newest}; "
@@ -231,7 +231,7 @@ def check_publishing(
     if not is_begun(folder):
         return
     repository = Repository.load(folder)
-    last = max(repository.history(product).values(), default=0)
+    last = repository.newest(product)
     if version is not None and version < last:
         raise _not_newer(f"this recipe's version {version}", product, last)
     repository.sign([repository.role_of(product)], keys, now)  # Nothing is written.
@@ -277,11 +277,13 @@ def published_before(folder: Path, bundle: Path) -> dict[str, Any] | None:
         return None
     opened = Bundle.open(bundle)
     product = opened.manifest.product or DEFAULT_PRODUCT
-    history = Repository.load(folder).history(product)
-    if (before := history.get(_content(opened))) is None:
+    repository = Repository.load(folder)
+    if (before := repository.history(product).get(_content(opened))) is None:
         return None
-    newest = max(history.values())
-    return {"repository": str(folder), "product": product, "version": before, "newest": newest}
+    return {
+        "repository": str(folder), "product": product, "version": before,
+        "newest": repository.newest(product),
+    }  # fmt: skip
 
 
 def _content(bundle: Bundle) -> str:

@@ -164,6 +164,10 @@ class Repository:
         history = custom.get(HISTORY) if isinstance(custom, dict) else None
         return history if isinstance(history, dict) else {}
 
+    def newest(self, product: str) -> int:
+        """Return the version of a product's newest release; 0 if there is none."""
+        return max(self.history(product).values(), default=0)
+
     def file_of(self, target: TargetFile) -> Path:
         """Return the file of a release."""
         return self.folder / TARGETS / target.get_prefixed_paths()[0]
@@ -305,7 +309,7 @@ class Repository:
             }
             for path in getattr(signed, "targets", ()):
                 product = path.partition("/")[0]
-                releases[product] = max(self.history(product).values(), default=0)
+                releases[product] = self.newest(product)
         return {"roles": roles, "releases": releases}
 
 

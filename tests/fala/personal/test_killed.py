@@ -66,7 +66,7 @@ def test_killed_at_a_stage(learned, states, tmp_path, releases, encoded, wanted,
 
 @pytest.mark.parametrize("unsynced", ["lost", "some"])
 def test_killed_anywhere(learned, states, tmp_path, releases, encoded, unsynced):
-    """A kill at a flush loses what was not flushed; one at another operation tears writes, too."""
+    """A kill loses the bytes that were not flushed, all of them or some, and may tear a write."""
 
     def work(folder, say):
         with Device.open(folder) as device:
